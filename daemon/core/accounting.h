@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <delayd/kinds.h>
+
+#include "core/cgroup-table.h"
+#include "core/sample.h"
+#include "core/schedule.h"
+#include "core/task-table.h"
+
+/*
+ * The engine: events of tasks and cgroups go in, in the order in which they happened as far as that
+ * is known; waits come out, each in its cgroup's stats. Pure: no I/O and no clock; the same events
+ * at the same times give the same numbers.
+ *
+ * now_nsec is CLOCK_BOOTTIME throughout (a window that spans a suspend covers it); start times of
+ * tasks are CLOCK_MONOTONIC, as the kernel's.
+ */
+
+/* How the cgroup of a task became known; the order is that of trust. */
+enum attribution_source {
+        ATTRIBUTION_CACHE,  /* known while the task lived: sweep, fork or exec event, migration notice */
+        ATTRIBUTION_PIDFD,  /* asked at exit through a pidfd */
+        ATTRIBUTION_PROCFS, /* asked at exit in /proc */
+        ATTRIBUTION_PARENT, /* taken from the thread group or the parent */
+        ATTRIBUTION_NONE,   /* unattributed */
+        ATTRIBUTION_SOURCE_COUNT,
+};
+const char *attribution_source_name(enum attribution_source source);
+
+/* Why waits were refused, or a sample was. */
+enum reject_reason {
+        REJECT_IMPOSSIBLE,   /* longer than the task lived or can have waited: the kernel's fault of 6.12 */
+        REJECT_OVERFLOW,     /* the kernel's mark: total 0 with a count */
+        REJECT_BACKWARDS,    /* counters went down without a reason */
+        REJECT_NO_BASELINE,  /* exit of a task that is older than the daemon and was never sampled */
+        REJECT_MALFORMED,    /* records that could not be decoded (counted by the caller) */
+        REJECT_REASON_COUNT,
+};
+const char *reject_reason_name(enum reject_reason reason);
+
+/*
+ * Asks the kernel for the cgroup of a task that is not known, at its exit. Returns 0 and sets
+ * *ret_key and *ret_source, or a negative errno.
+ */
+typedef int (*accounting_lookup_fn)(
+                uint32_t tid, uint32_t tgid, uint64_t *ret_key, enum attribution_source *ret_source, void *userdata);
+
+struct accounting_config {
+        delay_kind_set kinds;
+        size_t max_cgroups;
+        size_t max_exported;
+        uint64_t retention_nsec;
+        uint64_t poll_interval_nsec;
+        uint64_t started_nsec;   /* CLOCK_MONOTONIC: tasks that started before have waits that are not counted */
+        accounting_lookup_fn lookup; /* may be NULL */
+        void *lookup_userdata;
+};
+
+struct accounting {
+        struct accounting_config config;
+        unsigned n_kinds;
+        uint8_t kind_slot[DELAY_KIND_COUNT]; /* place of a kind in task.baseline */
+
+        struct cgroup_table cgroups;
+        struct hash_table tasks;    /* by TID; struct task, newest first */
+        size_t n_tasks;             /* live ones */
+        struct schedule schedule;
+        uint16_t generation;
+
+        struct task_history **gone; /* histories of tasks that are gone, oldest first */
+        size_t n_gone;
+        size_t allocated_gone;
+
+        uint64_t exits;                                 /* exit records accounted */
+        uint64_t attributed[ATTRIBUTION_SOURCE_COUNT];  /* of these exits */
+        uint64_t accepted_samples;
+        uint64_t rejected_samples[REJECT_REASON_COUNT];
+};
+
+int accounting_new(const struct accounting_config *config, struct accounting **ret);
+struct accounting *accounting_free(struct accounting *a);
+
+/* A task was forked. The child starts in its parent's cgroup; for a thread the parent is its own group. */
+struct fork_event {
+        uint32_t tid, tgid;
+        uint32_t parent_tid, parent_tgid;
+        uint64_t time_nsec; /* CLOCK_MONOTONIC */
+};
+int accounting_fork(struct accounting *a, uint64_t now_nsec, const struct fork_event *event);
+
+/* A process replaced its image. If a thread other than the leader did, it has taken the leader's TID. */
+void accounting_exec(struct accounting *a, uint64_t now_nsec, uint32_t tgid);
+
+/* A task is (now) in this cgroup. Adds it if it is not known. tgid 0: not known. */
+int accounting_place(struct accounting *a, uint64_t now_nsec, uint32_t tid, uint32_t tgid, uint64_t cgroup_key);
+
+/*
+ * Sweeps: between begin and end, accounting_place() is called for every task that exists. The end
+ * forgets those that two sweeps in a row did not see.
+ */
+void accounting_sweep_begin(struct accounting *a);
+void accounting_sweep_end(struct accounting *a, uint64_t now_nsec);
+
+/* A record of a live task, and the last one of a task that ended. */
+int accounting_live_sample(struct accounting *a, uint64_t now_nsec, const struct task_sample *sample);
+int accounting_exit_sample(struct accounting *a, uint64_t now_nsec, const struct task_sample *sample);
+
+/* The kernel does not know the TID (any more). */
+void accounting_vanished(struct accounting *a, uint64_t now_nsec, uint32_t tid);
+
+/* True if a sample of this TID would belong to a task that is not known yet (see exit order in main). */
+bool accounting_is_new_task(const struct accounting *a, const struct task_sample *sample);
+
+/* Housekeeping, once a second or so: retention, windows, histories of tasks that are gone. */
+void accounting_age(struct accounting *a, uint64_t now_nsec);

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * What a cgroup's path alone says about it. Strings are NULL where the path does not say; they are
+ * raw bytes from the path (decoded), not yet made fit for display.
+ */
+struct cgroup_name {
+        char *unit;         /* systemd unit, "foo@a-b.service"; the innermost one */
+        char *slice;        /* innermost slice, "system.slice" */
+        char *container_id; /* docker, containerd, CRI-O, podman, nspawn machine name */
+        char *pod_uid;      /* Kubernetes pod, with dashes */
+};
+
+/* path is absolute within its hierarchy. Returns 0 or -ENOMEM. */
+int cgroup_name_parse(const char *path, struct cgroup_name *ret);
+void cgroup_name_free(struct cgroup_name *name); /* empties it */

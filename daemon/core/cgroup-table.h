@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <delayd/kinds.h>
+
+#include "core/cgroup-name.h"
+#include "core/delay-stats.h"
+#include "core/hash-table.h"
+
+/*
+ * All cgroups that are tracked, keyed by the kernel's cgroup id (kernfs id: st_ino of the directory),
+ * never by path: a re-created path is a new cgroup. Two entries that are no cgroups always exist,
+ * "(unattributed)" and "(overflow)".
+ */
+#define CGROUP_KEY_UNATTRIBUTED UINT64_C(0)
+#define CGROUP_KEY_OVERFLOW UINT64_MAX
+
+struct cgroup {
+        uint64_t key;
+        char *path;              /* within its hierarchy, "/" for the root; raw bytes */
+        char *display;           /* path made fit for every output: valid UTF-8 */
+        struct cgroup_name name; /* made fit for display as well */
+        struct cgroup *parent;   /* NULL for the root and for the two special entries */
+
+        uint64_t added_nsec;
+        uint64_t removed_nsec;   /* 0 while it exists */
+        uint32_t tasks;          /* live tasks known to be in it */
+        uint32_t unaccounted_tasks;
+        uint32_t entries;        /* task table entries that point here; it is not freed before they are gone */
+        bool exported;           /* has its own series in /metrics; decided once, for life */
+
+        struct delay_stats *stats[DELAY_KIND_COUNT]; /* NULL until the first wait */
+};
+
+struct cgroup_table {
+        struct hash_table by_key;
+        struct cgroup *unattributed;
+        struct cgroup *overflow;
+        size_t max_cgroups;      /* without the two special entries; removed ones count until they are dropped */
+        size_t max_exported;
+        uint64_t retention_nsec;
+
+        size_t tracked;          /* that exist */
+        size_t removed;          /* that are kept for retention_nsec */
+        size_t exported;
+        uint64_t overflowed;     /* cgroups that found no place, since start */
+};
+
+int cgroup_table_init(struct cgroup_table *t, size_t max_cgroups, size_t max_exported, uint64_t retention_nsec);
+void cgroup_table_done(struct cgroup_table *t);
+
+/* Never NULL: an unknown key is the unattributed entry, as is CGROUP_KEY_UNATTRIBUTED. */
+struct cgroup *cgroup_table_get(const struct cgroup_table *t, uint64_t key);
+
+/* NULL for an unknown key. */
+struct cgroup *cgroup_table_find(const struct cgroup_table *t, uint64_t key);
+
+/*
+ * Adds a cgroup (parent_key 0 for the root). A key that is known is left as it is, but for its path,
+ * which may change (rename on v1). When the table is full the overflow entry is returned and counted.
+ * Returns 0 or -ENOMEM.
+ */
+int cgroup_table_add(
+                struct cgroup_table *t,
+                uint64_t now_nsec,
+                uint64_t key,
+                uint64_t parent_key,
+                const char *path,
+                struct cgroup **ret);
+
+/* Marks the cgroup as removed; its numbers stay for the retention. Unknown keys are ignored. */
+void cgroup_table_remove(struct cgroup_table *t, uint64_t now_nsec, uint64_t key);
+
+/* Drops removed cgroups whose retention is over, and ages all windows (to give back memory). */
+void cgroup_table_age(struct cgroup_table *t, uint64_t now_nsec);
+
+/* The stats of one kind, made on first use. NULL when memory is short. */
+struct delay_stats *cgroup_stats(struct cgroup *cgroup, enum delay_kind kind);
+
+/*
+ * Finds a cgroup by what a person types: its displayed or raw path, else a unit name, container id
+ * (or a prefix of twelve and more characters). A cgroup that exists goes before a removed one.
+ * Returns 0, -ENOENT, or -ENOTUNIQ when a unit name fits several that exist.
+ */
+int cgroup_table_lookup(const struct cgroup_table *t, const char *name, struct cgroup **ret);
+
+/* Walks all entries with the special ones, in no order: *cursor = 0 at first; NULL at the end. */
+struct cgroup *cgroup_table_next(const struct cgroup_table *t, size_t *cursor);

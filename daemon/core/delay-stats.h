@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/histogram.h"
+
+/*
+ * The waits of one kind in one cgroup (or of one task): cumulative since the daemon began to
+ * count, and in rolling windows. Time is an argument everywhere; it must not run backwards (an
+ * earlier time is taken as the latest one seen).
+ *
+ * Windows are made of slots that grow coarser with age: 5 s for the last minute, 30 s up to
+ * fifteen minutes, 5 min up to an hour. A window is the sum of all slots that reach into it, so it
+ * covers its span and at most one slot more. Slots exist only where waits were.
+ */
+
+/* What a histogram alone does not say. All counts are of waits. */
+struct delay_totals {
+        uint64_t waits;
+        uint64_t total_nsec;
+        uint64_t min_nsec;            /* of exact waits and of interval means; 0 while there are none */
+        uint64_t max_nsec;
+        uint64_t exact_waits;         /* waits whose own length is known, not only the mean of several */
+        uint64_t without_io_waits;    /* waits of tasks that did no I/O */
+        uint64_t rejected_waits;      /* waits with impossible lengths: in no other number here */
+};
+
+/* A batch of waits of (about) equal length, as the delta of two samples gives them. */
+struct delay_batch {
+        uint64_t waits;
+        uint64_t total_nsec;
+        bool exact;        /* each wait is total_nsec / waits long, known exactly */
+        bool without_io;
+};
+
+struct delay_slot;
+
+struct delay_tier {
+        struct delay_slot *slots; /* oldest first */
+        uint16_t n;
+        uint16_t allocated;
+};
+
+#define DELAY_TIER_COUNT 3
+
+struct delay_stats {
+        struct delay_totals totals;      /* cumulative */
+        struct histogram histogram;      /* cumulative */
+        struct delay_tier tiers[DELAY_TIER_COUNT];
+        uint64_t latest_nsec;            /* newest time seen */
+};
+
+int delay_stats_new(struct delay_stats **ret);
+struct delay_stats *delay_stats_free(struct delay_stats *stats); /* returns NULL; NULL is fine */
+
+/* Return -ENOMEM and change nothing when memory is short. */
+int delay_stats_add(struct delay_stats *stats, uint64_t now_nsec, const struct delay_batch *batch);
+int delay_stats_reject(struct delay_stats *stats, uint64_t now_nsec, uint64_t waits);
+
+/* Moves slots that have aged into their coarser tier and drops what is older than an hour. */
+void delay_stats_age(struct delay_stats *stats, uint64_t now_nsec);
+
+/* The kept window nearest to span_nsec (0: the default window), as its length. */
+uint64_t delay_window_nearest(uint64_t span_nsec);
+
+/*
+ * Sums up a window (one of the kept ones). ret_histogram may be NULL; else it must be empty or
+ * initialised to zero and is the caller's to free. Returns -ENOMEM when memory is short.
+ */
+int delay_stats_window(
+                const struct delay_stats *stats,
+                uint64_t now_nsec,
+                uint64_t window_nsec,
+                struct delay_totals *ret_totals,
+                struct histogram *ret_histogram);
+
+/* Adds other to totals, as if the waits had been counted there. */
+void delay_totals_merge(struct delay_totals *totals, const struct delay_totals *other);
+
+/* The numbers that people read. The three quantiles, mean and max are 0 and mean "unknown" while waits is 0. */
+struct delay_summary {
+        struct delay_totals totals;
+        uint64_t mean_nsec;
+        uint64_t p50_nsec;
+        uint64_t p90_nsec;
+        uint64_t p99_nsec;
+};
+
+void delay_summary_make(const struct delay_totals *totals, const struct histogram *h, struct delay_summary *ret);
+
+size_t delay_stats_memory(const struct delay_stats *stats);

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * The cgroup hierarchy that tasks are put under: v2 where it is mounted (unified, or beside v1 on a
+ * hybrid host), else one v1 hierarchy (name=systemd if it has cgroups, else memory, else any).
+ * Ids are kernfs ids: st_ino of the directory, which on v2 is also what PIDFD_GET_INFO returns.
+ */
+struct cgroup_tree;
+
+enum cgroup_mode { CGROUP_UNIFIED, CGROUP_HYBRID, CGROUP_V1 };
+
+struct cgroup_tree_handler {
+        /* parent_id is 0 for the root; path is "/" for the root, "/a/b" else; raw bytes. */
+        void (*added)(uint64_t id, uint64_t parent_id, const char *path, void *userdata);
+        void (*removed)(uint64_t id, void *userdata);
+        /* Somebody wrote to the cgroup's cgroup.procs or tasks: tasks may have moved into it. */
+        void (*joined)(uint64_t id, void *userdata);
+        void *userdata;
+};
+
+/*
+ * root: a mount point of cgroupfs, or NULL to choose. Returns -ENOENT (no cgroupfs mounted),
+ * -ENOTDIR/-EINVAL (root is no cgroup hierarchy), or another negative errno.
+ */
+int cgroup_tree_open(const char *root, const struct cgroup_tree_handler *handler, struct cgroup_tree **ret);
+struct cgroup_tree *cgroup_tree_close(struct cgroup_tree *t); /* returns NULL */
+
+enum cgroup_mode cgroup_tree_mode(const struct cgroup_tree *t);
+const char *cgroup_tree_root(const struct cgroup_tree *t);        /* mount point */
+const char *cgroup_tree_description(const struct cgroup_tree *t); /* "unified", "hybrid (v2)", "v1 (memory)" */
+
+/*
+ * Walks the hierarchy and tells the handler what is new and what is gone. Directories that vanish
+ * during the walk are no error. Returns 0 or a negative errno.
+ */
+int cgroup_tree_rescan(struct cgroup_tree *t);
+
+/* inotify descriptor: readable when cgroups were made or removed, or tasks moved. -EBADF: inotify is not to be had, only rescans tell. */
+int cgroup_tree_fd(const struct cgroup_tree *t);
+
+/* Handles what waits on the descriptor. Returns 1 if events were lost or watches are missing (the caller rescans), else 0, or a negative errno. */
+int cgroup_tree_process(struct cgroup_tree *t);
+
+/* True while some directory could not be watched (fs.inotify.max_user_watches and the like): rescans are the only source there. */
+bool cgroup_tree_blind(const struct cgroup_tree *t);
+
+/* Calls back for each TID in the cgroup itself (cgroup.threads, or tasks on v1). -ENOENT when it is gone. */
+int cgroup_tree_tasks(
+                struct cgroup_tree *t, uint64_t id, void (*task)(uint64_t id, uint32_t tid, void *userdata), void *userdata);
+
+/* The id for a path as /proc/PID/cgroup shows it; 0 when it is not known. */
+uint64_t cgroup_tree_id_of_path(struct cgroup_tree *t, const char *path);
+
+/*
+ * The cgroup of a task from /proc/TID/cgroup, in this hierarchy. On v1 a task that is exiting reads
+ * as the root, which is returned as -ENODATA when the task is a zombie or exiting.
+ * Returns 0, -ENOENT/-ESRCH (the task is gone), -ENODATA.
+ */
+int cgroup_tree_of_task(struct cgroup_tree *t, uint32_t tid, uint64_t *ret_id);
+
+/* The same through a pidfd (PIDFD_GET_INFO, Linux 6.13; v2 only). Returns -EOPNOTSUPP where the kernel cannot. */
+int cgroup_tree_of_task_by_pidfd(struct cgroup_tree *t, uint32_t tid, uint64_t *ret_id);

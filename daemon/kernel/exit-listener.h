@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <delayd/kinds.h>
+
+#include "core/sample.h"
+#include "kernel/taskstats-decode.h"
+
+/*
+ * Receives the record that the kernel sends when a task exits: one socket per possible CPU (CPUs are
+ * grouped beyond 64 sockets), so that hotplug needs nothing and the kernel's per-CPU sequence numbers
+ * show each loss. Overruns never end the feed (NETLINK_NO_ENOBUFS); their exact number comes from
+ * SO_MEMINFO.
+ */
+struct exit_listener;
+
+struct exit_listener_config {
+        uint16_t family;
+        enum taskstats_layout layout;
+        size_t receive_buffer;      /* bytes per socket, forced past net.core.rmem_max where allowed */
+        delay_kind_set filter;      /* records with no wait of any of these kinds are dropped in the kernel; 0: no filter */
+};
+
+/*
+ * Registers on every possible CPU with acknowledgement. Returns -EPERM, -EINVAL (pid namespace), or
+ * another negative errno; nothing stays registered then.
+ */
+int exit_listener_open(const struct exit_listener_config *config, struct exit_listener **ret);
+
+/* Deregisters first, so that nobody else who gets our port ids receives our records. Returns NULL. */
+struct exit_listener *exit_listener_close(struct exit_listener *l);
+
+int exit_listener_fd(const struct exit_listener *l); /* an epoll descriptor: readable when records wait */
+
+/*
+ * Reads everything that waits on all sockets, without blocking. start_min_nsec and start_max_nsec of a
+ * sample span the time since its socket was last found empty. Returns the number of records, or
+ * a negative errno if a socket failed for good.
+ */
+typedef void (*exit_record_fn)(const struct task_sample *sample, void *userdata);
+int exit_listener_drain(struct exit_listener *l, exit_record_fn record, void *userdata);
+
+struct exit_listener_counts {
+        uint64_t received;  /* records that reached us */
+        uint64_t lost;      /* records dropped because a receive buffer was full */
+        uint64_t malformed; /* messages that could not be decoded */
+};
+/* Reads the drop counters of all sockets. */
+void exit_listener_counts(struct exit_listener *l, struct exit_listener_counts *ret);
+
+bool exit_listener_filtering(const struct exit_listener *l);
+size_t exit_listener_receive_buffer(const struct exit_listener *l); /* bytes per socket that the kernel granted */
+
+/*
+ * Proves the feed: forks a child that makes sure to exit, and waits up to timeout_nsec for its record
+ * (records of others are delivered to record() as usual). With a filter the child cannot be seen, so
+ * the filter is lifted for the test. Returns 0, -ETIMEDOUT (network namespace, or the family lies).
+ */
+int exit_listener_self_test(
+                struct exit_listener *l, uint64_t timeout_nsec, exit_record_fn record, void *userdata);

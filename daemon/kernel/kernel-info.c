@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <delayd/limits.h>
+
+#include "cleanup.h"
+#include "kernel/kernel-info.h"
+
+/* Reads the start of a small file and ends it with NUL. Returns the number of bytes or a negative errno. */
+static ssize_t read_start(const char *path, char *buf, size_t size) {
+        _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+                return -errno;
+
+        ssize_t n = read(fd, buf, size - 1);
+        if (n < 0)
+                return -errno;
+
+        buf[n] = '\0';
+        return n;
+}
+
+int kernel_task_delayacct(void) {
+        char buf[16];
+
+        ssize_t n = read_start("/proc/sys/kernel/task_delayacct", buf, sizeof(buf));
+        if (n < 0)
+                return (int) n;
+
+        return atoi(buf) != 0;
+}
+
+static const struct utsname *kernel_names(void) {
+        static struct utsname names;
+
+        if (!names.release[0])
+                (void) uname(&names);
+        return &names;
+}
+
+const char *kernel_release(void) {
+        return kernel_names()->release;
+}
+
+enum tristate kernel_delayed_dequeue(void) {
+        _cleanup_free_ char *features = malloc(4096);
+        unsigned major = 0, minor = 0;
+
+        if (!features)
+                return TRISTATE_UNKNOWN;
+
+        /* Where debugfs can be read it is the truth. */
+        if (read_start("/sys/kernel/debug/sched/features", features, 4096) > 0) {
+                if (strstr(features, "NO_DELAY_DEQUEUE"))
+                        return TRISTATE_OFF;
+                if (strstr(features, "DELAY_DEQUEUE"))
+                        return TRISTATE_ON;
+                return TRISTATE_OFF;
+        }
+
+        /* Delayed dequeue came with EEVDF's completion in 6.12 (commit 152e11f6df29). */
+        if (sscanf(kernel_release(), "%u.%u", &major, &minor) != 2)
+                return TRISTATE_UNKNOWN;
+        return major > 6 || (major == 6 && minor >= 12) ? TRISTATE_ON : TRISTATE_OFF;
+}
+
+const char *kernel_foreign_namespace(void) {
+        /* Inode numbers of the initial namespaces: include/uapi/linux/nsfs.h and include/linux/proc_ns.h. */
+        static const struct {
+                const char *path, *name;
+                ino_t initial;
+        } namespaces[] = {
+                { "/proc/self/ns/user", "user", 0xEFFFFFFDU },
+                { "/proc/self/ns/pid", "pid", 0xEFFFFFFCU },
+        };
+        struct stat own, first;
+
+        for (size_t i = 0; i < sizeof(namespaces) / sizeof(namespaces[0]); i++)
+                if (stat(namespaces[i].path, &own) == 0 && own.st_ino != namespaces[i].initial)
+                        return namespaces[i].name;
+
+        /* The initial network namespace has no fixed number before Linux 6.19: compare with PID 1's. */
+        if (stat("/proc/self/ns/net", &own) == 0 && stat("/proc/1/ns/net", &first) == 0 && own.st_ino != first.st_ino)
+                return "network";
+
+        return NULL;
+}
+
+/* The value of a "Name:\tvalue" line of a /proc status file, or NULL. */
+static const char *status_field(const char *status, const char *name) {
+        size_t length = strlen(name);
+
+        for (const char *line = status; line; line = strchr(line, '\n')) {
+                line += *line == '\n';
+                if (strncmp(line, name, length) == 0 && line[length] == ':')
+                        return line + length + 1;
+        }
+
+        return NULL;
+}
+
+bool kernel_have_net_admin(void) {
+        char status[4096];
+
+        if (read_start("/proc/self/status", status, sizeof(status)) < 0)
+                return false;
+
+        const char *effective = status_field(status, "CapEff");
+        return effective && (strtoull(effective, NULL, 16) >> CAP_NET_ADMIN & 1);
+}
+
+int kernel_task_ids(uint32_t tid, uint32_t *ret_tgid, uint32_t *ret_uid) {
+        char path[32], status[4096];
+
+        snprintf(path, sizeof(path), "/proc/%u/status", tid);
+        ssize_t n = read_start(path, status, sizeof(status));
+        if (n < 0)
+                return (int) n;
+
+        /* The name comes first and is escaped by the kernel, so it cannot fake a line. */
+        const char *tgid = status_field(status, "Tgid"), *uid = status_field(status, "Uid");
+        if (!tgid || !uid)
+                return -EBADMSG;
+
+        *ret_tgid = (uint32_t) strtoul(tgid, NULL, 10);
+        *ret_uid = (uint32_t) strtoul(uid, NULL, 10);
+        return 0;
+}
+
+static uint32_t count_open_fds(void) {
+        uint32_t n = 0;
+
+        DIR *dir = opendir("/proc/self/fd");
+        if (!dir)
+                return 0;
+
+        for (struct dirent *entry; (entry = readdir(dir));)
+                n += entry->d_name[0] != '.';
+        closedir(dir);
+        return n - 1; /* without the one that listed them */
+}
+
+static uint64_t start_time_unix_nsec(void) {
+        static uint64_t start;
+        struct timespec now_unix, now_boot;
+        char buf[1024];
+
+        if (start || read_start("/proc/self/stat", buf, sizeof(buf)) < 0)
+                return start;
+
+        /* Fields are counted from the last parenthesis, for the name may hold anything; starttime is the 22nd. */
+        const char *p = strrchr(buf, ')');
+        for (unsigned field = 2; p && field < 22; field++)
+                p = strchr(p + 1, ' ');
+        if (!p)
+                return 0;
+
+        uint64_t ticks = strtoull(p + 1, NULL, 10), per_sec = (uint64_t) sysconf(_SC_CLK_TCK);
+
+        clock_gettime(CLOCK_REALTIME, &now_unix);
+        clock_gettime(CLOCK_BOOTTIME, &now_boot);
+        start = (uint64_t) (now_unix.tv_sec - now_boot.tv_sec) * NSEC_PER_SEC
+                + (uint64_t) now_unix.tv_nsec - (uint64_t) now_boot.tv_nsec + ticks * (NSEC_PER_SEC / per_sec);
+        return start;
+}
+
+void kernel_self_usage(struct status_facts *ret) {
+        struct rusage usage;
+        struct rlimit limit;
+        unsigned long pages_virtual = 0, pages_resident = 0;
+        uint64_t page_size = (uint64_t) sysconf(_SC_PAGESIZE);
+        char buf[4096];
+
+        if (getrusage(RUSAGE_SELF, &usage) == 0)
+                ret->cpu_nsec = (uint64_t) (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * NSEC_PER_SEC
+                        + (uint64_t) (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * NSEC_PER_USEC;
+
+        if (read_start("/proc/self/statm", buf, sizeof(buf)) > 0
+            && sscanf(buf, "%lu %lu", &pages_virtual, &pages_resident) == 2) {
+                ret->virtual_bytes = pages_virtual * page_size;
+                ret->rss_bytes = pages_resident * page_size;
+        }
+
+        if (read_start("/proc/self/status", buf, sizeof(buf)) > 0) {
+                const char *threads = status_field(buf, "Threads");
+
+                ret->threads = threads ? (uint32_t) strtoul(threads, NULL, 10) : 1;
+        }
+
+        if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
+                ret->max_fds = limit.rlim_cur > UINT32_MAX ? UINT32_MAX : (uint32_t) limit.rlim_cur;
+        ret->open_fds = count_open_fds();
+        ret->start_time_unix_nsec = start_time_unix_nsec();
+}

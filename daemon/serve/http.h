@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+#include <systemd/sd-event.h>
+
+#include "core/status.h"
+
+/*
+ * /metrics, /, /-/healthy, /-/ready and /api/v1/ over libmicrohttpd, driven by the event loop through
+ * its epoll descriptor: no thread, nothing that blocks. One server per listen address.
+ */
+struct http_server;
+
+/*
+ * address: "127.0.0.1:10066", "[::1]:10066" or ":10066" (all addresses). Returns -EINVAL for a bad
+ * address, -EADDRINUSE, or another negative errno. The error is logged with its remedy.
+ */
+int http_server_new(sd_event *event, const char *address, const struct view *view, struct http_server **ret);
+struct http_server *http_server_free(struct http_server *server); /* returns NULL */
