@@ -14,10 +14,12 @@
 /*
  * All cgroups that are tracked, keyed by the kernel's cgroup id (kernfs id: st_ino of the directory),
  * never by path: a re-created path is a new cgroup. Two entries that are no cgroups always exist,
- * "(unattributed)" and "(overflow)".
+ * "(unattributed)" and "(overflow)"; a third, "(other)", is for /metrics alone: the waits of all cgroups
+ * without series of their own, counted there as well.
  */
 #define CGROUP_KEY_UNATTRIBUTED UINT64_C(0)
 #define CGROUP_KEY_OVERFLOW UINT64_MAX
+#define CGROUP_KEY_OTHER (UINT64_MAX - 1)
 
 struct cgroup {
         uint64_t key;
@@ -40,6 +42,7 @@ struct cgroup_table {
         struct hash_table by_key;
         struct cgroup *unattributed;
         struct cgroup *overflow;
+        struct cgroup *other;
         size_t max_cgroups;      /* without the two special entries; removed ones count until they are dropped */
         size_t max_exported;
         uint64_t retention_nsec;

@@ -40,6 +40,9 @@ const char *cgroup_tree_description(const struct cgroup_tree *t); /* "unified", 
  */
 int cgroup_tree_rescan(struct cgroup_tree *t);
 
+/* Calls back for each cgroup that the last scans found. */
+void cgroup_tree_each(struct cgroup_tree *t, void (*cgroup)(uint64_t id, void *userdata), void *userdata);
+
 /* inotify descriptor: readable when cgroups were made or removed, or tasks moved. -EBADF: inotify is not to be had, only rescans tell. */
 int cgroup_tree_fd(const struct cgroup_tree *t);
 
