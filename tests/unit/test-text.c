@@ -55,6 +55,11 @@ static void display(void **state) {
                 free(text);
                 test_free(bytes);
         }
+
+        /* What lies behind the end must not complete a character. */
+        char *text = text_display("\xe2\x82\xac", 2);
+        assert_string_equal(text, "\\xe2\\x82");
+        free(text);
 }
 
 /* Whatever comes in, the result is printable and showing it once more does not change it. */
