@@ -73,8 +73,10 @@ void collector_sweep(struct collector *c) {
         c->n_joined = 0; /* all are read now */
 
         accounting_sweep_begin(c->accounting);
-        cgroup_tree_each(c->tree, on_cgroup, c);
-        accounting_sweep_end(c->accounting, collector_now());
+        int r = cgroup_tree_each(c->tree, on_cgroup, c);
+        if (r >= 0)
+                accounting_sweep_end(c->accounting, collector_now());
+        collector_out_of_memory(c, r);
 }
 
 void collector_tree_changed(struct collector *c) {

@@ -7,7 +7,6 @@
 
 #include <delayd/limits.h>
 
-#include "cleanup.h"
 #include "collect-internal.h"
 #include "collect.h"
 #include "kernel/kernel-info.h"
