@@ -207,6 +207,7 @@ static int add_new(
         c->added_nsec = now_nsec;
         c->exported = t->exported < t->max_exported;
         t->exported += c->exported;
+        t->other->exported = t->other->exported || !c->exported;
         t->tracked++;
 
         *ret = c;

@@ -51,13 +51,13 @@ static int compare_series(const void *a, const void *b) {
 }
 
 static bool is_special(const struct cgroup_table *t, const struct cgroup *cgroup) {
-        return cgroup == t->unattributed || cgroup == t->overflow;
+        return cgroup == t->unattributed || cgroup == t->overflow || cgroup == t->other;
 }
 
 static int collect_series(struct scrape *s) {
         const struct cgroup_table *t = &s->view->accounting->cgroups;
         const struct cgroup *cgroup;
-        size_t cursor = 0, n = 0, allocated = t->exported + 2;
+        size_t cursor = 0, n = 0, allocated = t->exported + 3;
 
         s->series = calloc(allocated, sizeof(*s->series));
         if (!s->series)
@@ -67,7 +67,7 @@ static int collect_series(struct scrape *s) {
                 if (!cgroup->exported && !is_special(t, cgroup))
                         continue;
 
-                if (n == allocated) {
+                if (n + 1 == allocated) {
                         struct series *p = reallocarray(s->series, allocated * 2, sizeof(*p));
                         if (!p)
                                 return -ENOMEM;
@@ -76,6 +76,10 @@ static int collect_series(struct scrape *s) {
                 }
                 s->series[n++] = (struct series) { .cgroup = cgroup };
         }
+
+        /* From the first cgroup on that has no series of its own. Its numbers never go down, whoever comes and goes. */
+        if (t->other->exported && n < allocated)
+                s->series[n++] = (struct series) { .cgroup = t->other };
 
         qsort(s->series, n, sizeof(*s->series), compare_series);
 
