@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
+# shellcheck shell=bash disable=SC2034
 # What delayd needs on Debian 12 and later, by package name; sourced by quickstart and tests/run.
 
 BUILD_PACKAGES=(
