@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import hosttools
+from daemon import Bus, Daemon
 
 TEST_SECONDS = 120
 
@@ -116,3 +117,47 @@ def zram(host):
         pytest.skip(str(error))
     yield device
     device.close()
+
+
+@pytest.fixture(scope="session")
+def run_directory():
+    """Where buses have their sockets: open to other users, as /run/dbus is."""
+    path = Path(tempfile.mkdtemp(prefix="delayd-test-", dir="/run"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture(scope="session")
+def bus(run_directory):
+    bus = Bus(run_directory).start()
+    yield bus
+    bus.stop()
+
+
+@pytest.fixture(scope="session")
+def daemon(host, bus, run_directory):
+    """The delayd that most tests look at, with its defaults."""
+    daemon = Daemon(run_directory / "delayd.log", bus.address)
+    try:
+        daemon.wait_ready()
+        yield daemon
+        daemon.stop()
+    finally:
+        daemon.kill()
+
+
+@pytest.fixture
+def start_daemon(host, tmp_path):
+    """Starts daemons of a test's own; by default without a bus."""
+    started = []
+
+    def start(*args, bus_address=None, **options):
+        if bus_address is None:
+            args += ("--bus=none",)
+        started.append(Daemon(tmp_path / ("delayd-%d.log" % len(started)), bus_address, *args, **options))
+        return started[-1]
+
+    yield start
+    for daemon in started:
+        daemon.kill()
