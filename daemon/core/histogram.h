@@ -33,7 +33,10 @@ uint64_t histogram_bucket_upper_nsec(unsigned bucket);
 /* The exact bound in seconds, 2^(i/4); +Inf for the last bucket. */
 double histogram_bucket_upper_sec(unsigned bucket);
 
-/* Adds waits to the bucket of nsec. Returns -ENOMEM and changes nothing when memory is short. */
+/*
+ * Adds waits to the bucket of nsec. Returns -ENOMEM and changes nothing when memory is short, -EINVAL
+ * for a bucket that does not exist.
+ */
 int histogram_add(struct histogram *h, uint64_t nsec, uint64_t waits);
 int histogram_add_to_bucket(struct histogram *h, unsigned bucket, uint64_t waits);
 

@@ -6,8 +6,8 @@
 
 /*
  * Names from the kernel (cgroup paths, comm) are arbitrary bytes. text_display() makes what every
- * output shows: valid UTF-8 passes, every other byte, control characters (C0, DEL, C1) and the
- * backslash of a would-be "\x" sequence never reach a terminal or a scrape raw: they become \xNN.
+ * output shows: valid UTF-8 passes, every other byte and the bytes of control characters (C0, DEL,
+ * C1) never reach a terminal or a scrape raw: they become \xNN.
  * An original backslash passes unchanged, so that systemd's own "\x2d" stays readable.
  * Returns a new string (free()), or NULL when memory is short.
  */
@@ -23,5 +23,5 @@ int text_parse_size(const char *s, uint64_t *ret_bytes);
 #define TEXT_SPAN_SIZE 32
 const char *text_format_span(char buf[static TEXT_SPAN_SIZE], uint64_t nsec);
 
-/* Undoes systemd's unit-name escaping ("\x2d" to "-"); returns a new string or NULL. */
+/* Undoes systemd's unit-name escaping ("\x2d" to "-"); returns a new string, any bytes but NUL, or NULL. */
 char *text_unescape_unit(const char *s);
