@@ -65,11 +65,11 @@ static char *explain_open(int r) {
         if (r == -ENOMEM)
                 return NULL;
         if (!address)
-                return format_text("Cannot reach the system bus: %s. Start it with 'systemctl start dbus', or set "
-                                   "DBUS_SYSTEM_BUS_ADDRESS to the bus that delayd is on.", strerror(-r));
+                return format_text("Cannot reach the system bus: %s. Start it with 'systemctl start dbus', or "
+                                   "set DBUS_SYSTEM_BUS_ADDRESS to the bus that delayd is on.", strerror(-r));
 
-        return format_text("Cannot reach the bus '%s': %s. Set DBUS_SYSTEM_BUS_ADDRESS to the bus that delayd is on.",
-                           address, strerror(-r));
+        return format_text("Cannot reach the bus '%s': %s. Set DBUS_SYSTEM_BUS_ADDRESS to the bus that delayd "
+                           "is on.", address, strerror(-r));
 }
 
 int bus_open(sd_bus **ret, char **ret_error) {
@@ -142,8 +142,8 @@ char *bus_explain(const sd_bus_error *error, int r) {
             starts_with(error->name, "org.freedesktop.systemd1."))
                 return explain_away(error);
         if (sd_bus_error_has_name(error, SD_BUS_ERROR_ACCESS_DENIED))
-                return format_text("Access denied: %s. Run delayctl as root or as a member of the group 'delayd'.",
-                                   detail);
+                return format_text("Access denied: %s. Run delayctl as root or as a member of the group "
+                                   "'delayd'.", detail);
         if (error_is_one_of(error, other_version))
                 return format_text("The delayd on this bus is of another version than this delayctl "
                                    DELAYD_VERSION ": %s", detail);
@@ -158,8 +158,8 @@ char *bus_explain_reply(int r) {
         if (r == -ENOMEM)
                 return NULL;
 
-        return format_text("The reply of delayd cannot be read (%s): is it of another version than this delayctl "
-                           DELAYD_VERSION "?", strerror(-r));
+        return format_text("The reply of delayd cannot be read (%s): is it of another version than this "
+                           "delayctl " DELAYD_VERSION "?", strerror(-r));
 }
 
 int bus_call(sd_bus *bus, sd_bus_message *request, sd_bus_message **ret_reply, char **ret_error) {

@@ -30,7 +30,7 @@ int bus_call(sd_bus *bus, sd_bus_message *request, sd_bus_message **ret_reply, c
 /* The same text for a reply that is an error, for those who call asynchronously. */
 char *bus_explain(const sd_bus_error *error, int r);
 
-/* Reads the next complete value of the message: a{sv} becomes an object, other arrays and structures become arrays. */
+/* Reads the next complete value: a{sv} becomes an object, other arrays and structures become arrays. */
 int bus_read_json(sd_bus_message *message, struct json_object **ret);
 
 /* bus_explain() for replies that cannot be read. */

@@ -94,7 +94,9 @@ static delay_kind_set kinds_in_rows(struct json_object *rows) {
         return kinds;
 }
 
-static int complete_rows(struct json_object *rows, const struct list_request *request, struct json_object **ret) {
+static int complete_rows(
+                struct json_object *rows, const struct list_request *request, struct json_object **ret) {
+
         struct field fields[FIELDS_WITH_KINDS_MAX];
         _cleanup_json_ struct json_object *complete = NULL;
         int r;
@@ -338,7 +340,8 @@ static void print_window(const struct delay_lines *lines, const struct options *
 static void print_reservations(const struct delay_lines *lines, const struct list_class *class) {
         if (lines->rejected_waits > 0)
                 printf("%s%" PRIu64 " %s of impossible length %s rejected and %s in no number here.%s\n",
-                       style_on(STYLE_WARNING), lines->rejected_waits, lines->rejected_waits == 1 ? "wait" : "waits",
+                       style_on(STYLE_WARNING), lines->rejected_waits,
+                       lines->rejected_waits == 1 ? "wait" : "waits",
                        lines->rejected_waits == 1 ? "was" : "were", lines->rejected_waits == 1 ? "is" : "are",
                        style_off(STYLE_WARNING));
         if (lines->unaccounted_tasks > 0)

@@ -61,7 +61,10 @@ struct delay_lines {
         uint64_t unaccounted_tasks;
 };
 
-/* Lines of the wanted kinds (0: of all in the reply) that waited, or all of them, in the wanted order. Returns 0 or -ENOMEM. */
+/*
+ * Lines of the wanted kinds (0: of all in the reply) that waited, or all of them, in the wanted order.
+ * Returns 0 or -ENOMEM.
+ */
 int list_lines(
                 struct json_object *list,
                 const struct list_class *class,

@@ -245,7 +245,7 @@ static int read_histogram(sd_bus_message *reply, struct json_object **ret) {
 }
 
 int verb_histogram(const struct options *options, int argc, char *argv[]) {
-        const char *kind = options->kinds ? delay_kind_name(options->first_kind) : delay_kind_name(DELAY_BLKIO);
+        const char *kind = options->kinds ? delay_kind_name(options->first_kind) : "";
         _cleanup_bus_ sd_bus *bus = NULL;
         _cleanup_message_ sd_bus_message *message = NULL, *reply = NULL;
         _cleanup_json_ struct json_object *histogram = NULL;
@@ -262,7 +262,8 @@ int verb_histogram(const struct options *options, int argc, char *argv[]) {
         if (r >= 0)
                 r = sd_bus_message_append(message, "ssta{sv}", argv[1], kind, options->window_nsec, 0);
         if (r == -EINVAL)
-                return fail("The name of the cgroup is not valid UTF-8; give it as 'delayctl cgroups' shows it.");
+                return fail("The name of the cgroup is not valid UTF-8: give it as 'delayctl cgroups' shows "
+                            "it.");
         if (r < 0)
                 return fail_explained(bus_explain(NULL, r));
         r = bus_call(bus, message, &reply, &error);

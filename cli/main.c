@@ -97,16 +97,22 @@ static int parse_color(const char *s, struct options *options) {
 }
 
 static int parse_sort(const char *s, struct options *options) {
-        static const char *const words[] = { "total", "waits", "mean", "p50", "p90", "p99", "max", "cgroup", "comm",
-                                             NULL };
+        static const char *const words[] = { "total", "waits", "mean", "p50", "p90", "p99", "max",
+                                             "cgroup", "comm", NULL };
         int i = word_index(s, words);
 
         if (i < 0)
-                return fail_usage("Bad --sort=%s: it takes total, waits, mean, p50, p90, p99, max, cgroup or comm.", s);
+                return fail_usage("Bad --sort=%s: it takes total, waits, mean, p50, p90, p99, max, cgroup or "
+                                  "comm.", s);
 
         options->sort = i < SORT_NAME ? (enum sort) i : SORT_NAME;
         options->name_sort = i < SORT_NAME ? NULL : words[i];
         return 0;
+}
+
+static int bad_kind(const char *name) {
+        return fail_usage("Bad --kind=%s: kinds of delay are cpu, blkio, swapin, freepages, thrashing, compact, "
+                          "wpcopy and irq.", name);
 }
 
 static int parse_kinds(const char *s, struct options *options) {
@@ -118,16 +124,14 @@ static int parse_kinds(const char *s, struct options *options) {
                 int kind = delay_kind_from_name(name);
 
                 if (kind < 0)
-                        return fail_usage("Bad --kind=%s: kinds of delay are cpu, blkio, swapin, freepages, thrashing, "
-                                          "compact, wpcopy and irq.", name);
+                        return bad_kind(name);
                 if (kinds == 0)
                         options->first_kind = (enum delay_kind) kind;
                 kinds |= DELAY_KIND_BIT(kind);
         }
 
         if (kinds == 0)
-                return fail_usage("Bad --kind=: kinds of delay are cpu, blkio, swapin, freepages, thrashing, compact, "
-                                  "wpcopy and irq.");
+                return bad_kind("");
 
         options->kinds = kinds;
         return 0;
@@ -147,7 +151,8 @@ static int parse_delay(const char *s, struct options *options) {
         uint64_t nsec;
 
         if (text_parse_span(s, &nsec) < 0 || nsec < DELAY_MIN_NSEC || nsec > DELAY_MAX_NSEC)
-                return fail_usage("Bad --delay=%s: it takes a span of 100ms up to 1d, such as 500ms, 2s or 1m.", s);
+                return fail_usage("Bad --delay=%s: it takes a span of 100ms up to 1d, such as 500ms, 2s or "
+                                  "1m.", s);
 
         options->delay_nsec = nsec;
         return 0;

@@ -8,7 +8,10 @@
  * are chosen by anybody, and the other side of the bus need not be the real daemon.
  */
 
-/* The text with control characters, bidi controls and what is not valid in the locale as \xNN. New, or NULL. */
+/*
+ * A new text with control characters, bidi controls and what is not valid in the locale as \xNN, or
+ * NULL when memory is short.
+ */
 char *printable_text(const char *s);
 
 /* Terminal columns that a printable text takes. */
@@ -19,5 +22,5 @@ enum cut {
         CUT_PATH, /* keeps the last components, for the first ones say least */
 };
 
-/* The printable text cut to at most this many columns, with an ellipsis in the place of what was cut. New, or NULL. */
+/* A new text cut to this many columns, with an ellipsis in the place of what was cut off, or NULL. */
 char *printable_cut(const char *s, size_t width, enum cut how);

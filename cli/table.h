@@ -30,5 +30,5 @@ void table_add_span(struct table *table, bool known, uint64_t nsec);
 
 size_t table_rows(const struct table *table);
 
-/* width: columns to fit into, 0 for no limit. Returns 0 or -ENOMEM; errors of the stream stay with the stream. */
+/* width: columns to fit into, 0 for no limit. Returns 0 or -ENOMEM; write errors stay with the stream. */
 int table_print(struct table *table, FILE *stream, size_t width, bool header);

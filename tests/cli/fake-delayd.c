@@ -32,7 +32,8 @@ static const struct row rows[] = {
         { "/system.slice/postgresql.service", "postgresql.service", .tasks = 12,
           .blkio = { 4321, 61234567890, 2345678, 45678901, 234567890, 2345678901, 3, 7, 4000 },
           .swapin = { 5, 1250000, 200000, 400000, 450000, 456789, 0, 0, 5 } },
-        { "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podb7e1.slice/cri-containerd-" CONTAINER ".scope",
+        { "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podb7e1.slice/"
+          "cri-containerd-" CONTAINER ".scope",
           .container_id = CONTAINER, .pod_uid = "b7e1", .tasks = 3,
           .blkio = { 100, 5000000000, 40000000, 90000000, 99000000, 100000000, 0, 0, 100 },
           .swapin = { 1000, 90000000000, 80000000, 150000000, 190000000, 200000000, 0, 0, 10 } },
@@ -122,7 +123,9 @@ static uint64_t nearest_window(uint64_t nsec) {
 }
 
 /* Reads the arguments of a list, logs them and begins the reply. */
-static int begin_list(sd_bus_message *call, sd_bus_message **ret_reply, const char **ret_kinds, uint64_t *ret_limit) {
+static int begin_list(
+                sd_bus_message *call, sd_bus_message **ret_reply, const char **ret_kinds, uint64_t *ret_limit) {
+
         const char *sort;
         uint64_t window;
         int r;
@@ -131,8 +134,8 @@ static int begin_list(sd_bus_message *call, sd_bus_message **ret_reply, const ch
         if (r < 0)
                 return r;
 
-        printf("%s window=%" PRIu64 " kinds=%s sort=%s limit=%" PRIu64 "\n", sd_bus_message_get_member(call), window,
-               *ret_kinds, sort, *ret_limit);
+        printf("%s window=%" PRIu64 " kinds=%s sort=%s limit=%" PRIu64 "\n",
+               sd_bus_message_get_member(call), window, *ret_kinds, sort, *ret_limit);
         fflush(stdout);
 
         if (strstr(*ret_kinds, "irq"))
@@ -253,7 +256,7 @@ static int get_histogram(sd_bus_message *call, void *userdata, sd_bus_error *err
 
         sd_bus_message_open_container(m, 'a', "{sv}");
         key_text(m, "cgroup", cgroup);
-        key_text(m, "kind", kind);
+        key_text(m, "kind", kind[0] ? kind : "blkio");
         key_u64(m, "window_nsec", nearest_window(window));
         key_u64(m, "waits", mode_is("empty") ? 0 : strcmp(cgroup, "wide") == 0 ? 861 : 104);
         key_u64(m, "total_nsec", mode_is("empty") ? 0 : 832000);

@@ -366,7 +366,7 @@ def test_options_reach_the_daemon(fresh):
     fresh.run("histogram", "/a b")
     assert fresh.stop() == ["ListCgroups window=90000000000 kinds=swapin blkio sort=p99 limit=5",
                             "ListTasks window=0 kinds= sort=comm limit=0",
-                            "GetHistogram cgroup=/a b kind=blkio window=0"]
+                            "GetHistogram cgroup=/a b kind= window=0"]
 
 
 # Errors
