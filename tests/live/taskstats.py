@@ -63,6 +63,7 @@ KINDS = ("cpu", "blkio", "swapin", "freepages", "thrashing", "compact", "wpcopy"
 FIELD_BLKIO_MAX = (448, 64)
 OFFSET_COMM = (80, 128)
 OFFSET_PID = (128, 176)
+OFFSET_PPID = (132, 180)
 OFFSET_TGID = (368, 464)
 OFFSET_AC_FLAG = 8
 
@@ -72,6 +73,7 @@ class Record:
     tid: int
     version: int
     tgid: int
+    ppid: int
     comm: bytes
     flags: int
     cpu_count: int
@@ -156,7 +158,8 @@ def decode(tid, stats):
         raise ValueError("record of task %d says it is of task %d" % (tid, pid))
     tgid = struct.unpack_from("=I", stats, OFFSET_TGID[layout])[0] if version >= 12 else 0
     comm = stats[OFFSET_COMM[layout]:OFFSET_COMM[layout] + 32].split(b"\0")[0]
-    return Record(tid=tid, version=version, tgid=tgid, comm=comm, flags=stats[OFFSET_AC_FLAG],
+    ppid, = struct.unpack_from("=I", stats, OFFSET_PPID[layout])
+    return Record(tid=tid, version=version, tgid=tgid, ppid=ppid, comm=comm, flags=stats[OFFSET_AC_FLAG],
                   blkio_max=u64(FIELD_BLKIO_MAX) if version >= 15 else 0,
                   **{name: u64(offsets) for name, offsets in FIELDS.items()})
 
