@@ -95,6 +95,10 @@ class Cgroup:
         if self.limited:
             (self.limited / "cgroup.procs").write_text("0", encoding="ascii")
 
+    def add(self, pid):
+        """Moves a process that is there."""
+        (self.directory / "cgroup.procs").write_text(str(pid), encoding="ascii")
+
     def processes(self):
         return [int(pid) for pid in (self.directory / "cgroup.procs").read_text(encoding="ascii").split()]
 
