@@ -159,6 +159,7 @@ static void an_overrun_is_counted(void **state) {
         struct tally t = {};
         int small = 16 << 10;
 
+        assert_true(live_no_enobufs(proc_connector_fd(c)));
         assert_int_equal(setsockopt(proc_connector_fd(c), SOL_SOCKET, SO_RCVBUF, &small, sizeof(small)), 0);
         for (unsigned i = 0; i < STORM; i++)
                 live_short_child();

@@ -419,6 +419,11 @@ static void fields_need_their_bytes(void **state) {
                 assert_int_equal(s.has_extremes, size >= 560);
         }
 
+        /* A field of a later version is not there, whatever the length says. */
+        w.head.version = 10;
+        assert_int_equal(decode_unaligned(&w, 560, TASKSTATS_LAYOUT_BY_VERSION, 7, &s), 0);
+        check_a(&s, &w, 10, 560);
+
         for (uint16_t version = 0; version < 8; version++) {
                 w.head.version = version;
                 assert_int_equal(decode_unaligned(&w, 560, TASKSTATS_LAYOUT_BY_VERSION, 7, &s), -EBADMSG);
