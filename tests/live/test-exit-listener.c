@@ -190,11 +190,14 @@ static void an_overrun_is_counted_exactly(void **state) {
         assert_int_equal(counts.gaps, counts.lost);
         assert_int_equal(counts.malformed, 0);
 
-        /* The feed goes on. */
+        /* The feed goes on; a storm of others may fill so small a buffer once more. */
         t = (struct tally) {};
-        live_short_child();
-        drain(l, &t);
-        assert_int_equal(t.ours, 1);
+        for (tries = 0; t.ours == 0; tries++) {
+                assert_true(tries < 100);
+                drain(l, &t);
+                live_short_child();
+                drain(l, &t);
+        }
 
         exit_listener_close(l);
         exit_listener_close(witness);
