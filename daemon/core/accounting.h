@@ -10,6 +10,7 @@
 #include "core/cgroup-table.h"
 #include "core/sample.h"
 #include "core/schedule.h"
+#include "core/task-history.h"
 #include "core/task-table.h"
 
 /*
@@ -67,14 +68,15 @@ struct accounting {
         uint8_t kind_slot[DELAY_KIND_COUNT]; /* place of a kind in task.baseline */
 
         struct cgroup_table cgroups;
-        struct hash_table tasks;    /* by TID; struct task, newest first */
-        size_t n_tasks;             /* live ones */
+        struct task_table tasks;
         struct schedule schedule;
         uint16_t generation;
 
-        struct task_history **gone; /* histories of tasks that are gone, oldest first */
-        size_t n_gone;
-        size_t allocated_gone;
+        struct history_list gone; /* histories of tasks that are gone */
+
+        /* CLOCK_MONOTONIC: a task that started after the first has delays; one before the second has none. */
+        uint64_t accounted_since_nsec;
+        uint64_t unaccounted_until_nsec;
 
         uint64_t exits;                                 /* exit records accounted */
         uint64_t attributed[ATTRIBUTION_SOURCE_COUNT];  /* of these exits */
@@ -85,7 +87,10 @@ struct accounting {
 int accounting_new(const struct accounting_config *config, struct accounting **ret);
 struct accounting *accounting_free(struct accounting *a);
 
-/* A task was forked. The child starts in its parent's cgroup; for a thread the parent is its own group. */
+/*
+ * A task was forked. The child starts in its parent's cgroup; for a thread the parent is its own group.
+ * Returns 0; 1 if the parent's cgroup is not known, so that the child's should be looked up; -ENOMEM.
+ */
 struct fork_event {
         uint32_t tid, tgid;
         uint32_t parent_tid, parent_tgid;
@@ -93,8 +98,21 @@ struct fork_event {
 };
 int accounting_fork(struct accounting *a, uint64_t now_nsec, const struct fork_event *event);
 
-/* A process replaced its image. If a thread other than the leader did, it has taken the leader's TID. */
+/*
+ * A process replaced its image. If a thread other than the leader did, it has taken the leader's TID and
+ * start time, but kept its own counters (de_thread() in fs/exec.c). All exit records that the kernel sent
+ * before the event must have been handed over.
+ */
 void accounting_exec(struct accounting *a, uint64_t now_nsec, uint32_t tgid);
+
+/* False if the process is known to have one thread only, so that its exec changes nothing here. */
+bool accounting_exec_ends_threads(const struct accounting *a, uint32_t tgid);
+
+/*
+ * True if accounting_place() would move the task to another cgroup: it should be sampled first, so that
+ * its waits so far stay where they happened.
+ */
+bool accounting_would_move(const struct accounting *a, uint32_t tid, uint64_t cgroup_key);
 
 /* A task is (now) in this cgroup. Adds it if it is not known. tgid 0: not known. */
 int accounting_place(struct accounting *a, uint64_t now_nsec, uint32_t tid, uint32_t tgid, uint64_t cgroup_key);
@@ -113,7 +131,10 @@ int accounting_exit_sample(struct accounting *a, uint64_t now_nsec, const struct
 /* The kernel does not know the TID (any more). */
 void accounting_vanished(struct accounting *a, uint64_t now_nsec, uint32_t tid);
 
-/* True if a sample of this TID would belong to a task that is not known yet (see exit order in main). */
+/*
+ * True if a sample of a live task belongs to one that is not known. Then the exit record of the TID's last
+ * owner may still be queued, and has to be handed over first.
+ */
 bool accounting_is_new_task(const struct accounting *a, const struct task_sample *sample);
 
 /* Housekeeping, once a second or so: retention, windows, histories of tasks that are gone. */

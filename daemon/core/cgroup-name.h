@@ -8,8 +8,10 @@
 struct cgroup_name {
         char *unit;         /* systemd unit, "foo@a-b.service"; the innermost one */
         char *slice;        /* innermost slice, "system.slice" */
-        char *container_id; /* docker, containerd, CRI-O, podman, nspawn machine name */
-        char *pod_uid;      /* Kubernetes pod, with dashes */
+        char *user;         /* UID whose user slice it is in, "1000" */
+        char *container_id; /* docker, containerd, CRI-O, podman; name of an LXC container or a machine (nspawn, libvirt) */
+        char *pod_uid;      /* Kubernetes pod, with dashes; static pods have a hash without */
+        const char *pod_qos; /* "guaranteed", "burstable", "besteffort"; a literal */
 };
 
 /* path is absolute within its hierarchy. Returns 0 or -ENOMEM. */

@@ -14,23 +14,26 @@
 /*
  * All cgroups that are tracked, keyed by the kernel's cgroup id (kernfs id: st_ino of the directory),
  * never by path: a re-created path is a new cgroup. Two entries that are no cgroups always exist,
- * "(unattributed)" and "(overflow)".
+ * "(unattributed)" and "(overflow)"; a third, "(other)", is for /metrics alone: the waits of all cgroups
+ * without series of their own, counted there as well.
  */
 #define CGROUP_KEY_UNATTRIBUTED UINT64_C(0)
 #define CGROUP_KEY_OVERFLOW UINT64_MAX
+#define CGROUP_KEY_OTHER (UINT64_MAX - 1)
 
 struct cgroup {
         uint64_t key;
         char *path;              /* within its hierarchy, "/" for the root; raw bytes */
         char *display;           /* path made fit for every output: valid UTF-8 */
         struct cgroup_name name; /* made fit for display as well */
-        struct cgroup *parent;   /* NULL for the root and for the two special entries */
+        struct cgroup *parent;   /* nearest ancestor that is tracked; NULL for the root and for the two special entries */
 
         uint64_t added_nsec;
         uint64_t removed_nsec;   /* 0 while it exists */
         uint32_t tasks;          /* live tasks known to be in it */
         uint32_t unaccounted_tasks;
         uint32_t entries;        /* task table entries that point here; it is not freed before they are gone */
+        uint32_t children;       /* cgroups whose parent this is; the same goes for them */
         bool exported;           /* has its own series in /metrics; decided once, for life */
 
         struct delay_stats *stats[DELAY_KIND_COUNT]; /* NULL until the first wait */
@@ -38,8 +41,10 @@ struct cgroup {
 
 struct cgroup_table {
         struct hash_table by_key;
+        struct hash_table beyond; /* keys of cgroups that exist but found no place: all are the overflow entry */
         struct cgroup *unattributed;
         struct cgroup *overflow;
+        struct cgroup *other;
         size_t max_cgroups;      /* without the two special entries; removed ones count until they are dropped */
         size_t max_exported;
         uint64_t retention_nsec;
@@ -48,21 +53,26 @@ struct cgroup_table {
         size_t removed;          /* that are kept for retention_nsec */
         size_t exported;
         uint64_t overflowed;     /* cgroups that found no place, since start */
+        uint64_t aged_nsec;      /* when the windows were last aged */
 };
 
 int cgroup_table_init(struct cgroup_table *t, size_t max_cgroups, size_t max_exported, uint64_t retention_nsec);
 void cgroup_table_done(struct cgroup_table *t);
 
-/* Never NULL: an unknown key is the unattributed entry, as is CGROUP_KEY_UNATTRIBUTED. */
+/*
+ * Never NULL: an unknown key is the unattributed entry, as is CGROUP_KEY_UNATTRIBUTED. The key of a
+ * cgroup that found no place is the overflow entry.
+ */
 struct cgroup *cgroup_table_get(const struct cgroup_table *t, uint64_t key);
 
 /* NULL for an unknown key. */
 struct cgroup *cgroup_table_find(const struct cgroup_table *t, uint64_t key);
 
 /*
- * Adds a cgroup (parent_key 0 for the root). A key that is known is left as it is, but for its path,
- * which may change (rename on v1). When the table is full the overflow entry is returned and counted.
- * Returns 0 or -ENOMEM.
+ * Adds a cgroup (parent_key 0 for the root; ret may be NULL). A key that is known is left as it is, but
+ * for its path, which may change (rename on v1), and for its removal, which was a mistake then. When the
+ * table is full the overflow entry is returned and counted, once for each key; such a cgroup stays there
+ * for its life. Returns 0 or -ENOMEM.
  */
 int cgroup_table_add(
                 struct cgroup_table *t,
@@ -82,9 +92,11 @@ void cgroup_table_age(struct cgroup_table *t, uint64_t now_nsec);
 struct delay_stats *cgroup_stats(struct cgroup *cgroup, enum delay_kind kind);
 
 /*
- * Finds a cgroup by what a person types: its displayed or raw path, else a unit name, container id
- * (or a prefix of twelve and more characters). A cgroup that exists goes before a removed one.
- * Returns 0, -ENOENT, or -ENOTUNIQ when a unit name fits several that exist.
+ * Finds a cgroup by what a person types: its displayed or raw path, else the name of a unit or slice
+ * (escaped or not), else a container id or a prefix of one of twelve and more characters. Where a unit
+ * or container has cgroups below its own, its own is meant. A cgroup that exists goes before a removed
+ * one, and the last removed one before those removed earlier. Returns 0, -ENOENT, or -ENOTUNIQ when a
+ * name other than a path fits several that exist, -ENOMEM.
  */
 int cgroup_table_lookup(const struct cgroup_table *t, const char *name, struct cgroup **ret);
 

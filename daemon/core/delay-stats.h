@@ -28,7 +28,10 @@ struct delay_totals {
         uint64_t rejected_waits;      /* waits with impossible lengths: in no other number here */
 };
 
-/* A batch of waits of (about) equal length, as the delta of two samples gives them. */
+/*
+ * A batch of waits of (about) equal length, as the delta of two samples gives them. Without waits it only
+ * adds time, to waits that were counted before their time was known.
+ */
 struct delay_batch {
         uint64_t waits;
         uint64_t total_nsec;

@@ -172,7 +172,10 @@ static double interpolate(unsigned bucket, double share, uint64_t min_nsec, uint
         double lower, upper;
 
         /* The two outermost buckets are open; there what was seen is the end. */
-        lower = bucket == 0 ? (double) (min_nsec > 0 ? min_nsec : 1) : histogram_bucket_upper_sec(bucket - 1) * 1e9;
+        if (bucket == 0)
+                lower = min_nsec > 0 ? (double) min_nsec : 1;
+        else
+                lower = histogram_bucket_upper_sec(bucket - 1) * 1e9;
         upper = bucket == LAST_BUCKET ? (double) max_nsec : histogram_bucket_upper_sec(bucket) * 1e9;
         if (upper <= lower)
                 return upper;

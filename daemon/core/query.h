@@ -36,13 +36,20 @@ struct query {
         uint32_t uid;
 };
 
+/* The kind that is sorted by where nobody named one: blkio if it is there, else the first. */
+enum delay_kind query_default_sort_kind(delay_kind_set kinds);
+
 /* Parses the texts that users give (NULL or "" for the defaults); error texts are for them. Return 0 or -EINVAL. */
 int query_parse_kinds(const char *s, delay_kind_set collected, struct query *query, const char **ret_error);
 int query_parse_sort(const char *s, struct query *query, const char **ret_error);
 
+/*
+ * Cgroups are all that are tracked, removed ones too, and the special entries when they hold waits of
+ * the window. Equal rows are ordered by name, so that the order is stable.
+ */
 struct cgroup_row {
         const struct cgroup *cgroup;
-        uint32_t tasks;
+        uint32_t tasks;             /* in a recursive query of the subtree, like everything else */
         uint32_t unaccounted_tasks;
         struct delay_summary delays[DELAY_KIND_COUNT]; /* of the kinds asked for */
 };

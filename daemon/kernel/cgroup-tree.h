@@ -15,10 +15,14 @@ struct cgroup_tree;
 enum cgroup_mode { CGROUP_UNIFIED, CGROUP_HYBRID, CGROUP_V1 };
 
 struct cgroup_tree_handler {
-        /* parent_id is 0 for the root; path is "/" for the root, "/a/b" else; raw bytes. */
+        /* parent_id is 0 for the root; path is "/" for the root, "/a/b" else; raw bytes. Called again with a new path after a rename. */
         void (*added)(uint64_t id, uint64_t parent_id, const char *path, void *userdata);
         void (*removed)(uint64_t id, void *userdata);
-        /* Somebody wrote to the cgroup's cgroup.procs or tasks: tasks may have moved into it. */
+        /*
+         * Somebody wrote to the cgroup's cgroup.procs or tasks, or it was found after the first walk:
+         * tasks may have moved into it. Only process() and rescan() call it, when all else is told. It
+         * may ask for tasks and ids; the other two must not call into the tree.
+         */
         void (*joined)(uint64_t id, void *userdata);
         void *userdata;
 };
@@ -35,15 +39,22 @@ const char *cgroup_tree_root(const struct cgroup_tree *t);        /* mount point
 const char *cgroup_tree_description(const struct cgroup_tree *t); /* "unified", "hybrid (v2)", "v1 (memory)" */
 
 /*
- * Walks the hierarchy and tells the handler what is new and what is gone. Directories that vanish
- * during the walk are no error. Returns 0 or a negative errno.
+ * Walks the hierarchy and tells the handler what is new and what is gone; the first time, everything.
+ * Directories that vanish during the walk are no error, and those that may not be read hide what is
+ * below them. Paths beyond PATH_MAX are left out, as /proc does. Returns 0 or a negative errno.
  */
 int cgroup_tree_rescan(struct cgroup_tree *t);
+
+/* Calls back for each cgroup that is known to exist; the callback may call into the tree. Returns 0 or -ENOMEM. */
+int cgroup_tree_each(struct cgroup_tree *t, void (*cgroup)(uint64_t id, void *userdata), void *userdata);
 
 /* inotify descriptor: readable when cgroups were made or removed, or tasks moved. -EBADF: inotify is not to be had, only rescans tell. */
 int cgroup_tree_fd(const struct cgroup_tree *t);
 
-/* Handles what waits on the descriptor. Returns 1 if events were lost or watches are missing (the caller rescans), else 0, or a negative errno. */
+/*
+ * Handles what waits on the descriptor. Returns 1 if the caller is to rescan (events were lost, a cgroup
+ * was renamed, or watches began to be missing), else 0, or a negative errno.
+ */
 int cgroup_tree_process(struct cgroup_tree *t);
 
 /* True while some directory could not be watched (fs.inotify.max_user_watches and the like): rescans are the only source there. */
@@ -53,15 +64,21 @@ bool cgroup_tree_blind(const struct cgroup_tree *t);
 int cgroup_tree_tasks(
                 struct cgroup_tree *t, uint64_t id, void (*task)(uint64_t id, uint32_t tid, void *userdata), void *userdata);
 
-/* The id for a path as /proc/PID/cgroup shows it; 0 when it is not known. */
+/*
+ * The id for a path as /proc/PID/cgroup shows it, with " (deleted)" for the cgroups removed last; 0 when
+ * there is none. May call added() for a cgroup that no event has told of yet.
+ */
 uint64_t cgroup_tree_id_of_path(struct cgroup_tree *t, const char *path);
 
 /*
- * The cgroup of a task from /proc/TID/cgroup, in this hierarchy. On v1 a task that is exiting reads
+ * The cgroup of a task (now, which for one just forked may be the root; may call added()) from /proc/TID/cgroup, in this hierarchy. On v1 a task that is exiting reads
  * as the root, which is returned as -ENODATA when the task is a zombie or exiting.
  * Returns 0, -ENOENT/-ESRCH (the task is gone), -ENODATA.
  */
 int cgroup_tree_of_task(struct cgroup_tree *t, uint32_t tid, uint64_t *ret_id);
 
-/* The same through a pidfd (PIDFD_GET_INFO, Linux 6.13; v2 only). Returns -EOPNOTSUPP where the kernel cannot. */
+/*
+ * The same through a pidfd (PIDFD_GET_INFO, Linux 6.13; v2 only), which also answers for a zombie. The
+ * id may be one that no added() told of. Returns -EOPNOTSUPP where the kernel cannot, else as above.
+ */
 int cgroup_tree_of_task_by_pidfd(struct cgroup_tree *t, uint32_t tid, uint64_t *ret_id);

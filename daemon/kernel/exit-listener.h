@@ -37,8 +37,9 @@ struct exit_listener *exit_listener_close(struct exit_listener *l);
 int exit_listener_fd(const struct exit_listener *l); /* an epoll descriptor: readable when records wait */
 
 /*
- * Reads everything that waits on all sockets, without blocking. start_min_nsec and start_max_nsec of a
- * sample span the time since its socket was last found empty. Returns the number of records, or
+ * Reads everything that waits on all sockets, without blocking. The record of a sample was made after
+ * its socket was last found empty (less a margin for tasks that are preempted while they exit) and
+ * before now; start_min_nsec and start_max_nsec follow from that. Returns the number of records, or
  * a negative errno if a socket failed for good.
  */
 typedef void (*exit_record_fn)(const struct task_sample *sample, void *userdata);
@@ -48,6 +49,8 @@ struct exit_listener_counts {
         uint64_t received;  /* records that reached us */
         uint64_t lost;      /* records dropped because a receive buffer was full */
         uint64_t malformed; /* messages that could not be decoded */
+        uint64_t gaps;      /* sequence numbers that are missing so far: equals lost once later records have come.
+                             * Only without filter and with one CPU per socket, else 0. */
 };
 /* Reads the drop counters of all sockets. */
 void exit_listener_counts(struct exit_listener *l, struct exit_listener_counts *ret);

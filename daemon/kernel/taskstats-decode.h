@@ -27,7 +27,8 @@ enum taskstats_layout {
  * Decodes the payload of a TASKSTATS_TYPE_STATS attribute (any alignment). tid comes from the
  * message and goes into the sample. start_min_nsec and start_max_nsec are left 0: the reader knows
  * when the record was made.
- * Returns 0; -EBADMSG if it is too short or of an impossible version.
+ * Returns 0; -EBADMSG if it is too short, of an impossible version, or of an unknown newer one whose
+ * ac_pid is not tid where the known prefix has it.
  */
 int taskstats_decode(
                 const void *payload,
@@ -39,6 +40,22 @@ int taskstats_decode(
 /* The layout that puts this TID into ac_pid of a record of that very task; -ENODATA if neither does. */
 int taskstats_prove_layout(const void *payload, size_t size, uint32_t tid);
 
+/* Where a proven layout has the count and, right after it, the total of a kind: two 64-bit integers. */
+uint32_t taskstats_offset_of_waits(enum delay_kind kind, enum taskstats_layout layout);
+
+/* The statistics of one task inside a message. */
+struct taskstats_record {
+        uint32_t tid;
+        const void *payload; /* of the TASKSTATS_TYPE_STATS attribute, any alignment */
+        size_t size;
+};
+
+/*
+ * Finds the AGGR_PID record in one message of the family, given from its generic netlink header on.
+ * Returns 1; 0 if there are only other attributes (AGGR_TGID); -EBADMSG.
+ */
+int taskstats_find_record(const void *message, size_t size, struct taskstats_record *ret);
+
 /*
  * Walks one datagram that holds netlink messages of the taskstats family (untrusted; any alignment)
  * and calls back for each AGGR_PID record; AGGR_TGID records are skipped, since sums over a group go
@@ -47,6 +64,11 @@ int taskstats_prove_layout(const void *payload, size_t size, uint32_t tid);
 struct taskstats_walk {
         uint16_t family;               /* message type to accept */
         enum taskstats_layout layout;
+
+        /* CLOCK_MONOTONIC span in which the records were made; with it samples get their span of start. 0: not known. */
+        uint64_t made_min_nsec;
+        uint64_t made_max_nsec;
+
         void (*record)(const struct task_sample *sample, uint32_t sequence, void *userdata);
         void (*error)(int error, uint32_t sequence, void *userdata); /* NLMSG_ERROR, error <= 0; may be NULL */
         void *userdata;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
+#include <stdint.h>
+
 #include <systemd/sd-event.h>
 
 #include "core/status.h"
@@ -16,4 +18,5 @@ struct http_server;
  * address, -EADDRINUSE, or another negative errno. The error is logged with its remedy.
  */
 int http_server_new(sd_event *event, const char *address, const struct view *view, struct http_server **ret);
+uint16_t http_server_port(const struct http_server *server); /* in use; tells what port 0 became */
 struct http_server *http_server_free(struct http_server *server); /* returns NULL */

@@ -73,7 +73,7 @@ static int big_compare(struct big a, struct big b) {
 
 /* The sign of nsec^4 - 2^i * 10^36, with 10^36 = 5^36 * 2^36. */
 static int against_bound(uint64_t nsec, int i) {
-        struct big fourth = big_times(big_times(big_of(nsec), big_of(nsec)), big_times(big_of(nsec), big_of(nsec)));
+        struct big square = big_times(big_of(nsec), big_of(nsec)), fourth = big_times(square, square);
         struct big power = big_of(1);
 
         for (int k = 0; k < 36; k++)

@@ -22,7 +22,7 @@ static void display(void **state) {
                 DISPLAY_CASE("", ""),
                 DISPLAY_CASE("/system.slice/a b.service", "/system.slice/a b.service"),
                 DISPLAY_CASE("a\\x2db\\", "a\\x2db\\"),
-                DISPLAY_CASE("gr\xc3\xbc\xc3\x9f\xe2\x82\xac\xf0\x9f\x98\x80", "gr\xc3\xbc\xc3\x9f\xe2\x82\xac\xf0\x9f\x98\x80"),
+                DISPLAY_CASE("gr\xc3\xbc\xe2\x82\xac\xf0\x9f\x98\x80", "gr\xc3\xbc\xe2\x82\xac\xf0\x9f\x98\x80"),
                 DISPLAY_CASE("\xe2\x80\xa8", "\xe2\x80\xa8"),
                 DISPLAY_CASE("\x1b[2J\n\t\r", "\\x1b[2J\\x0a\\x09\\x0d"),
                 DISPLAY_CASE("a\0b\x1f \x7f", "a\\x00b\\x1f \\x7f"),

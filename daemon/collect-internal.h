@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+#include "collect.h"
+
+/* Shared by the files of the collector: collect.c (events), collect-sweep.c (cgroups), collect-start.c (start, checks, status). */
+
+void collector_problem(
+                struct collector *c, const char *id, enum problem_severity severity, const char *message, const char *remedy);
+void collector_no_problem(struct collector *c, const char *id);
+void collector_out_of_memory(struct collector *c, int error); /* anything but -ENOMEM is ignored */
+
+int collector_attach(struct collector *c);
+void collector_arm_poll(struct collector *c);
+
+void collector_drain(struct collector *c);
+void collector_query(struct collector *c, const uint32_t *tids, size_t n);
+void collector_place(struct collector *c, uint32_t tid, uint64_t cgroup_id);
+
+extern const struct cgroup_tree_handler collector_tree_handler; /* without userdata */
+void collector_sweep(struct collector *c);
+void collector_tree_changed(struct collector *c);
+
+void collector_check(struct collector *c); /* once a second */

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <delayd/limits.h>
+
+#include "collect-internal.h"
+#include "kernel/kernel-info.h"
+#include "log.h"
+
+/* The kernel sends the record before the child can be reaped; this is for a machine that swaps. */
+#define SELF_TEST_TIMEOUT_NSEC (5 * NSEC_PER_SEC)
+
+static const char *const remedy_delayacct =
+                "Turn it on with 'sysctl kernel.task_delayacct=1' (for good: in /etc/sysctl.d/, or the kernel option "
+                "\"delayacct\"), then restart the services to be watched: tasks that run already stay without delays.";
+
+static int lookup(uint32_t tid, uint32_t tgid, uint64_t *ret_key, enum attribution_source *ret_source, void *userdata) {
+        struct collector *c = userdata;
+
+        if (cgroup_tree_of_task_by_pidfd(c->tree, tid, ret_key) >= 0) {
+                *ret_source = ATTRIBUTION_PIDFD;
+                return 0;
+        }
+
+        int r = cgroup_tree_of_task(c->tree, tid, ret_key);
+        if (r < 0)
+                return r;
+
+        *ret_source = ATTRIBUTION_PROCFS;
+        return 0;
+}
+
+/* Says why the kernel refuses us, in the words of what can be done about it. */
+static int refused(int error) {
+        const char *foreign = kernel_foreign_namespace();
+
+        if (error == -ENOENT)
+                log_error("The kernel offers no taskstats: it needs CONFIG_TASKSTATS=y and CONFIG_TASK_DELAY_ACCT=y.");
+        else if (foreign)
+                log_error("delayd runs in a %s namespace of its own, where the kernel tells of no exits. "
+                          "Run it in the initial one: no PrivateNetwork=, PrivateUsers= or PrivatePIDs= in the unit; "
+                          "in a container, with the host's namespaces.", foreign);
+        else if (error == -EPERM && !kernel_have_net_admin())
+                log_error("delayd needs CAP_NET_ADMIN to ask for delays. Run it as root, or with "
+                          "AmbientCapabilities=CAP_NET_ADMIN in its unit.");
+        else if (error == -EBADMSG)
+                log_error("The kernel's taskstats records (Linux %s) could not be understood. Please report this.",
+                          kernel_release());
+        else if (error == -ETIMEDOUT)
+                log_error("The exit record of a child of ours did not arrive. The kernel sends exit records to the "
+                          "initial network namespace alone: run delayd there.");
+        else
+                log_error_errno(error, "The kernel refused to give exit records");
+
+        return error;
+}
+
+static int open_sources(struct collector *c) {
+        int r;
+
+        r = taskstats_client_open(&c->client);
+        if (r < 0)
+                return refused(r);
+
+        const struct exit_listener_config exits = {
+                .family = taskstats_client_family(c->client),
+                .layout = taskstats_client_layout(c->client),
+                .receive_buffer = c->config->receive_buffer,
+                .filter = c->config->exit_filter ? c->config->kinds : 0,
+        };
+        r = exit_listener_open(&exits, &c->exits);
+        if (r < 0)
+                return refused(r);
+
+        /* Subscribed before the first sweep, so that no task falls between the two. */
+        r = proc_connector_open(&c->connector);
+        if (r < 0) {
+                log_warning_errno(r, "No fork and exec events (proc connector)");
+                collector_problem(c, "proc-connector", PROBLEM_DEGRADED,
+                                  "The kernel tells of no forks: short-lived tasks may end up as unattributed.",
+                                  "The kernel needs CONFIG_PROC_EVENTS=y, and delayd the initial namespaces.");
+        }
+
+        r = cgroup_tree_open(c->config->cgroup_root, &(struct cgroup_tree_handler) {
+                .added = collector_tree_handler.added,
+                .removed = collector_tree_handler.removed,
+                .joined = collector_tree_handler.joined,
+                .userdata = c,
+        }, &c->tree);
+        if (r < 0) {
+                log_error_errno(r, "No cgroup hierarchy at %s. Collect.CgroupRoot= has to name a mounted one, such as "
+                                "/sys/fs/cgroup", c->config->cgroup_root ?: "any mount point");
+                return r;
+        }
+
+        return 0;
+}
+
+static void on_early_record(const struct task_sample *sample, void *userdata) {
+        struct collector *c = userdata;
+
+        collector_out_of_memory(c, accounting_exit_sample(c->accounting, collector_now(), sample));
+}
+
+int collector_start(struct collector *c, sd_event *event, const struct config *config, struct health *health) {
+        struct timespec ts;
+        int r;
+
+        *c = (struct collector) {
+                .config = config,
+                .health = health,
+                .event = event,
+                .started_nsec = collector_now(),
+                .budget_started_nsec = collector_now(),
+        };
+
+        clock_gettime(CLOCK_MONOTONIC, &ts);
+        const struct accounting_config accounting = {
+                .kinds = config->kinds,
+                .max_cgroups = config->max_cgroups,
+                .max_exported = config->max_exported,
+                .retention_nsec = config->retention_nsec,
+                .poll_interval_nsec = config->poll_interval_nsec,
+                .started_nsec = (uint64_t) ts.tv_sec * NSEC_PER_SEC + (uint64_t) ts.tv_nsec,
+                .lookup = lookup,
+                .lookup_userdata = c,
+        };
+        r = accounting_new(&accounting, &c->accounting);
+        if (r < 0)
+                return log_error_errno(r, "Cannot start the accounting");
+
+        r = open_sources(c);
+        if (r < 0)
+                return r;
+
+        r = exit_listener_self_test(c->exits, SELF_TEST_TIMEOUT_NSEC, on_early_record, c);
+        if (r < 0)
+                return refused(r);
+
+        r = collector_attach(c);
+        if (r < 0)
+                return log_error_errno(r, "Cannot set up the event loop");
+
+        collector_check(c);
+        collector_sweep(c);
+        ssize_t n = schedule_due(&c->accounting->schedule, collector_now(), &c->tids, &c->allocated_tids);
+        if (n > 0)
+                collector_query(c, c->tids, (size_t) n);
+        collector_arm_poll(c);
+
+        log_info("Linux %s, taskstats version %u, cgroups %s: %zu cgroups, %zu tasks.",
+                 kernel_release(), taskstats_client_version(c->client), cgroup_tree_description(c->tree),
+                 c->accounting->cgroups.tracked, c->accounting->tasks.n_live);
+        return 0;
+}
+
+void collector_done(struct collector *c) {
+        sd_event_source **sources[] = {
+                &c->exit_source, &c->exit_timer, &c->connector_source, &c->tree_source,
+                &c->poll_timer, &c->sweep_timer, &c->second_timer,
+        };
+
+        for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++)
+                *sources[i] = sd_event_source_disable_unref(*sources[i]);
+
+        if (c->exits)
+                c->exits = exit_listener_close(c->exits);
+        if (c->connector)
+                c->connector = proc_connector_close(c->connector);
+        if (c->tree)
+                c->tree = cgroup_tree_close(c->tree);
+        if (c->client)
+                c->client = taskstats_client_close(c->client);
+        c->accounting = accounting_free(c->accounting);
+        free(c->pending);
+        free(c->joined);
+        free(c->tids);
+        *c = (struct collector) {};
+}
+
+static void check_losses(struct collector *c) {
+        struct exit_listener_counts counts;
+
+        exit_listener_counts(c->exits, &counts);
+        if (counts.lost > c->exits_lost_seen) {
+                char message[160];
+
+                snprintf(message, sizeof(message), "%llu exit records were lost: their receive buffer was full.",
+                         (unsigned long long) counts.lost);
+                collector_problem(c, "exits-lost", PROBLEM_DEGRADED, message,
+                                  "Raise Collect.ReceiveBuffer=; the numbers since then lack these tasks' last waits.");
+                c->exits_lost_seen = counts.lost;
+                c->dirty = true;
+        }
+        c->accounting->rejected_samples[REJECT_MALFORMED] =
+                        counts.malformed + taskstats_client_malformed(c->client);
+
+        if (c->connector) {
+                uint64_t lost = proc_connector_lost(c->connector);
+
+                /* Sweeps find what these events would have told: no waits are lost, only who is where, for a moment. */
+                if (lost > c->events_lost_seen)
+                        c->dirty = true;
+                c->events_lost_seen = lost;
+        }
+}
+
+void collector_check(struct collector *c) {
+        int delayacct = kernel_task_delayacct();
+
+        check_losses(c);
+
+        if (delayacct == 0)
+                collector_problem(c, "delay-accounting-off", PROBLEM_DEGRADED,
+                                  "kernel.task_delayacct is off: the kernel counts no delays of tasks that start now.",
+                                  remedy_delayacct);
+        else
+                collector_no_problem(c, "delay-accounting-off");
+
+        if (cgroup_tree_blind(c->tree))
+                collector_problem(c, "cgroup-watch", PROBLEM_DEGRADED,
+                                  "Not every cgroup can be watched: moves of tasks are noticed late.",
+                                  "Raise the sysctls fs.inotify.max_user_watches and fs.inotify.max_user_instances.");
+        else
+                collector_no_problem(c, "cgroup-watch");
+
+        if (c->accounting->cgroups.overflowed > 0)
+                collector_problem(c, "cgroups-overflowed", PROBLEM_DEGRADED,
+                                  "There are more cgroups than Collect.MaxCgroups=: the rest is counted as (overflow).",
+                                  "Raise Collect.MaxCgroups=, or lower Collect.Retention=.");
+}
+
+void collector_fill_status(struct collector *c, struct status_facts *ret) {
+        struct exit_listener_counts counts;
+        int delayacct = kernel_task_delayacct();
+
+        exit_listener_counts(c->exits, &counts);
+
+        *ret = (struct status_facts) {
+                .uptime_nsec = collector_now() - c->started_nsec,
+                .kernel_release = kernel_release(),
+                .taskstats_version = taskstats_client_version(c->client),
+                .task_delayacct = delayacct > 0 || delayacct == -ENOENT, /* before 5.14 it is on without a knob */
+                .delayed_dequeue = kernel_delayed_dequeue(),
+                .cgroup_hierarchy = cgroup_tree_description(c->tree),
+                .exits_received = counts.received,
+                .exits_lost = counts.lost,
+                .exit_filter = exit_listener_filtering(c->exits),
+                .poll_interval_nsec = c->config->poll_interval_nsec,
+                .last_poll_nsec = c->last_poll_nsec,
+        };
+        kernel_self_usage(ret);
+}

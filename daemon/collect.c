@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+
+#include <delayd/limits.h>
+
+#include "collect-internal.h"
+#include "collect.h"
+#include "kernel/kernel-info.h"
+#include "log.h"
+
+/* Exit records are gathered for this long before they are read: a wake-up for each would cost more than the records. */
+#define EXIT_GATHER_NSEC (10 * NSEC_PER_MSEC)
+
+/* Sweeps find what events did not tell; where the kernel tells of forks they are only a safety net. */
+#define SWEEP_INTERVAL_NSEC (10 * NSEC_PER_SEC)
+
+uint64_t collector_now(void) {
+        struct timespec ts;
+
+        clock_gettime(CLOCK_BOOTTIME, &ts);
+        return (uint64_t) ts.tv_sec * NSEC_PER_SEC + (uint64_t) ts.tv_nsec;
+}
+
+static uint64_t thread_cpu_now(void) {
+        struct timespec ts;
+
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+        return (uint64_t) ts.tv_sec * NSEC_PER_SEC + (uint64_t) ts.tv_nsec;
+}
+
+void collector_out_of_memory(struct collector *c, int error) {
+        if (error == -ENOMEM)
+                collector_problem(c, "memory", PROBLEM_DEGRADED,
+                                  "Memory is short: some waits could not be counted.",
+                                  "Give the service more memory (MemoryMax= of its unit), or lower Collect.MaxCgroups=.");
+}
+
+void collector_problem(
+                struct collector *c,
+                const char *id,
+                enum problem_severity severity,
+                const char *message,
+                const char *remedy) {
+
+        if (health_raise(c->health, id, severity, message, remedy) > 0)
+                log_full(severity == PROBLEM_FAILING ? LOG_ERR : LOG_WARNING, "%s %s", message, remedy);
+}
+
+void collector_no_problem(struct collector *c, const char *id) {
+        if (health_clear(c->health, id))
+                log_info("The problem %s is gone.", id);
+}
+
+/* Sampled first, so that what it has waited for so far stays in the cgroup where it happened. */
+void collector_place(struct collector *c, uint32_t tid, uint64_t cgroup_id) {
+        if (accounting_would_move(c->accounting, tid, cgroup_id))
+                collector_query(c, &tid, 1);
+
+        collector_out_of_memory(c, accounting_place(c->accounting, collector_now(), tid, 0, cgroup_id));
+}
+
+static void on_fork(const struct fork_event *event, void *userdata) {
+        struct collector *c = userdata;
+        uint64_t id;
+
+        int r = accounting_fork(c->accounting, collector_now(), event);
+        if (r > 0 && cgroup_tree_of_task(c->tree, event->tid, &id) >= 0)
+                r = accounting_place(c->accounting, collector_now(), event->tid, event->tgid, id);
+        collector_out_of_memory(c, r);
+}
+
+static void on_exit_record(const struct task_sample *sample, void *userdata) {
+        struct collector *c = userdata;
+
+        /* Its fork event may be waiting behind us. */
+        if (c->connector && !task_of_exit_sample(&c->accounting->tasks, sample)) {
+                if (c->n_pending == c->allocated_pending) {
+                        size_t allocated = c->allocated_pending ? c->allocated_pending * 2 : 64;
+                        struct task_sample *pending = realloc(c->pending, allocated * sizeof(*pending));
+
+                        if (!pending) {
+                                collector_out_of_memory(c, -ENOMEM);
+                                return;
+                        }
+                        c->pending = pending;
+                        c->allocated_pending = allocated;
+                }
+                c->pending[c->n_pending++] = *sample;
+                return;
+        }
+
+        collector_out_of_memory(c, accounting_exit_sample(c->accounting, collector_now(), sample));
+}
+
+static void drain_exits(struct collector *c) {
+        int r = exit_listener_drain(c->exits, on_exit_record, c);
+
+        if (r < 0)
+                collector_problem(c, "exit-feed", PROBLEM_FAILING, "Exit records can no longer be received.",
+                                  "Restart delayd; if that does not help, see delayctl doctor.");
+}
+
+static void on_exec(uint32_t tgid, void *userdata) {
+        struct collector *c = userdata;
+        uint64_t id;
+
+        /* Threads that ended in the exec have exit records, which have to be told first. */
+        if (accounting_exec_ends_threads(c->accounting, tgid)) {
+                drain_exits(c);
+                accounting_exec(c->accounting, collector_now(), tgid);
+        }
+
+        /* A task that was cloned into another cgroup shows itself here at the latest. */
+        if (cgroup_tree_of_task(c->tree, tgid, &id) >= 0)
+                collector_place(c, tgid, id);
+}
+
+static void drain_connector(struct collector *c) {
+        static const struct proc_connector_handler handler = { .fork = on_fork, .exec = on_exec };
+        struct proc_connector_handler own = handler;
+
+        if (!c->connector)
+                return;
+
+        own.userdata = c;
+        if (proc_connector_drain(c->connector, &own) < 0)
+                c->dirty = true;
+}
+
+/* Forks come before exits, since a task forks before it ends. */
+void collector_drain(struct collector *c) {
+        drain_connector(c);
+        drain_exits(c);
+
+        if (c->n_pending == 0)
+                return;
+
+        drain_connector(c);
+        for (size_t i = 0; i < c->n_pending; i++)
+                collector_out_of_memory(c, accounting_exit_sample(c->accounting, collector_now(), &c->pending[i]));
+        c->n_pending = 0;
+}
+
+static void on_reply(uint32_t tid, int error, const struct task_sample *sample, void *userdata) {
+        struct collector *c = userdata;
+
+        if (error == -ESRCH)
+                accounting_vanished(c->accounting, collector_now(), tid);
+        if (error < 0)
+                return;
+
+        /* The TID has a new owner: the exit record of the old one is already queued. */
+        if (accounting_is_new_task(c->accounting, sample))
+                collector_drain(c);
+
+        collector_out_of_memory(c, accounting_live_sample(c->accounting, collector_now(), sample));
+}
+
+void collector_query(struct collector *c, const uint32_t *tids, size_t n) {
+        int r = taskstats_client_query(c->client, tids, n, on_reply, c);
+
+        if (r < 0)
+                collector_problem(c, "polling", PROBLEM_FAILING, "Live tasks can no longer be asked for their delays.",
+                                  "delayd needs CAP_NET_ADMIN for as long as it runs; restart it.");
+        else
+                collector_no_problem(c, "polling");
+}
+
+/*
+ * Faster sampling is paid for from the budget: when a second's polls took more than CpuBudget= allows, the
+ * fastest level is given up, and comes back when less than half was used.
+ */
+static void keep_budget(struct collector *c, uint64_t now, uint64_t used) {
+        struct schedule *s = &c->accounting->schedule;
+        uint64_t span = now - c->budget_started_nsec;
+
+        c->budget_used_nsec += used;
+        if (span < NSEC_PER_SEC)
+                return;
+
+        double share = (double) c->budget_used_nsec / (double) span;
+        if (share > c->config->cpu_budget && s->fastest < s->base)
+                s->fastest++;
+        else if (share < c->config->cpu_budget / 2 && s->fastest > 0)
+                s->fastest--;
+
+        c->budget_started_nsec = now;
+        c->budget_used_nsec = 0;
+}
+
+static int on_poll(sd_event_source *source, uint64_t usec, void *userdata) {
+        struct collector *c = userdata;
+        uint64_t now = collector_now(), cpu = thread_cpu_now();
+
+        ssize_t n = schedule_due(&c->accounting->schedule, now, &c->tids, &c->allocated_tids);
+        if (n < 0)
+                collector_out_of_memory(c, (int) n);
+        else if (n > 0)
+                collector_query(c, c->tids, (size_t) n);
+
+        c->last_poll_nsec = collector_now() - now;
+        keep_budget(c, now, thread_cpu_now() - cpu);
+        collector_arm_poll(c);
+        return 0;
+}
+
+void collector_arm_poll(struct collector *c) {
+        uint64_t next = schedule_next(&c->accounting->schedule), now = collector_now();
+
+        /* Also without tasks, so that those that appear are asked. */
+        if (next > now + c->config->poll_interval_nsec)
+                next = now + c->config->poll_interval_nsec;
+
+        (void) sd_event_source_set_time(c->poll_timer, next / NSEC_PER_USEC);
+        (void) sd_event_source_set_enabled(c->poll_timer, SD_EVENT_ONESHOT);
+}
+
+static int on_exits_gathered(sd_event_source *source, uint64_t usec, void *userdata) {
+        struct collector *c = userdata;
+
+        collector_drain(c);
+        (void) sd_event_source_set_enabled(c->exit_source, SD_EVENT_ON);
+        (void) sd_event_source_set_enabled(c->connector_source, SD_EVENT_ON);
+        return 0;
+}
+
+static int on_records(sd_event_source *source, int fd, uint32_t events, void *userdata) {
+        struct collector *c = userdata;
+
+        (void) sd_event_source_set_enabled(c->exit_source, SD_EVENT_OFF);
+        (void) sd_event_source_set_enabled(c->connector_source, SD_EVENT_OFF);
+        (void) sd_event_source_set_time_relative(c->exit_timer, EXIT_GATHER_NSEC / NSEC_PER_USEC);
+        return sd_event_source_set_enabled(c->exit_timer, SD_EVENT_ONESHOT);
+}
+
+static int on_sweep(sd_event_source *source, uint64_t usec, void *userdata) {
+        struct collector *c = userdata;
+
+        collector_sweep(c);
+        (void) sd_event_source_set_time_relative(
+                        source, (c->connector ? SWEEP_INTERVAL_NSEC : c->config->poll_interval_nsec) / NSEC_PER_USEC);
+        return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+}
+
+static int on_tree(sd_event_source *source, int fd, uint32_t events, void *userdata) {
+        collector_tree_changed(userdata);
+        return 0;
+}
+
+static int on_second(sd_event_source *source, uint64_t usec, void *userdata) {
+        struct collector *c = userdata;
+
+        accounting_age(c->accounting, collector_now());
+        collector_check(c);
+        if (c->dirty)
+                (void) sd_event_source_set_time_relative(c->sweep_timer, 0);
+
+        (void) sd_event_source_set_time_relative(source, NSEC_PER_SEC / NSEC_PER_USEC);
+        return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+}
+
+int collector_attach(struct collector *c) {
+        static const uint64_t soon = 1, second = 1000000, accuracy = 1000;
+        int r;
+
+        r = sd_event_add_io(c->event, &c->exit_source, exit_listener_fd(c->exits), EPOLLIN, on_records, c);
+        if (r < 0)
+                return r;
+
+        if (c->connector) {
+                r = sd_event_add_io(c->event, &c->connector_source, proc_connector_fd(c->connector), EPOLLIN, on_records, c);
+                if (r < 0)
+                        return r;
+        }
+
+        if (cgroup_tree_fd(c->tree) >= 0) {
+                r = sd_event_add_io(c->event, &c->tree_source, cgroup_tree_fd(c->tree), EPOLLIN, on_tree, c);
+                if (r < 0)
+                        return r;
+        }
+
+        r = sd_event_add_time_relative(c->event, &c->exit_timer, CLOCK_MONOTONIC, soon, accuracy, on_exits_gathered, c);
+        if (r < 0)
+                return r;
+        r = sd_event_add_time(c->event, &c->poll_timer, CLOCK_BOOTTIME, soon, accuracy, on_poll, c);
+        if (r < 0)
+                return r;
+        r = sd_event_add_time_relative(c->event, &c->sweep_timer, CLOCK_MONOTONIC,
+                                       SWEEP_INTERVAL_NSEC / NSEC_PER_USEC, 0, on_sweep, c);
+        if (r < 0)
+                return r;
+        return sd_event_add_time_relative(c->event, &c->second_timer, CLOCK_MONOTONIC, second, 0, on_second, c);
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <systemd/sd-event.h>
+
+#include "config.h"
+#include "core/accounting.h"
+#include "core/health.h"
+#include "core/status.h"
+#include "kernel/cgroup-tree.h"
+#include "kernel/exit-listener.h"
+#include "kernel/proc-connector.h"
+#include "kernel/taskstats-client.h"
+
+/*
+ * Wires the kernel room to the accounting: exit records, fork and exec events, polls of live tasks,
+ * sweeps over the cgroups, each handed over in the order in which it happened.
+ */
+struct collector {
+        const struct config *config;
+        struct health *health;
+        sd_event *event;
+        struct accounting *accounting;
+
+        struct taskstats_client *client;
+        struct exit_listener *exits;
+        struct proc_connector *connector; /* NULL where it is not to be had: then sweeps alone find new tasks */
+        struct cgroup_tree *tree;
+
+        sd_event_source *exit_source, *exit_timer, *connector_source, *tree_source;
+        sd_event_source *poll_timer, *sweep_timer, *second_timer;
+
+        /* Exit records of tasks that no fork event has told of yet: accounted after the events that wait. */
+        struct task_sample *pending;
+        size_t n_pending, allocated_pending;
+
+        uint64_t *joined; /* cgroups into which somebody moved tasks */
+        size_t n_joined, allocated_joined;
+
+        uint32_t *tids;   /* scratch for polls */
+        size_t allocated_tids;
+
+        bool dirty;       /* events were lost: sweep as soon as possible */
+        uint64_t exits_lost_seen, events_lost_seen;
+        uint64_t started_nsec;  /* CLOCK_BOOTTIME */
+        uint64_t last_poll_nsec;
+        uint64_t budget_started_nsec, budget_used_nsec; /* CPU time of polls in the current second */
+};
+
+uint64_t collector_now(void); /* CLOCK_BOOTTIME */
+
+/*
+ * Opens all kernel sources and takes the first sweep and poll; ends when the feed of exit records is
+ * proven. Every error is logged with its remedy. On success, *ret lives until collector_done().
+ */
+int collector_start(struct collector *c, sd_event *event, const struct config *config, struct health *health);
+void collector_done(struct collector *c);
+
+void collector_fill_status(struct collector *c, struct status_facts *ret);

@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <delayd/limits.h>
+
+#include "core/accounting.h"
+#include "core/delta.h"
+#include "core/plausibility.h"
+#include "core/task-history.h"
+
+#define START_UNKNOWN_MAX_NSEC (UINT64_MAX / 2)
+
+/* The fork event follows the moment that becomes the start time within this span, preemption included. */
+#define FORK_EVENT_LATENESS_NSEC (20 * NSEC_PER_MSEC)
+
+/* So many minor faults without a single copy on write: no process gets that far with delay accounting on. */
+#define UNACCOUNTED_MINOR_FAULTS 100
+
+int accounting_new(const struct accounting_config *config, struct accounting **ret) {
+        struct accounting *a = calloc(1, sizeof(*a));
+
+        if (!a)
+                return -ENOMEM;
+
+        a->config = *config;
+        for (unsigned kind = 0; kind < DELAY_KIND_COUNT; kind++)
+                if (delay_kind_in(config->kinds, kind))
+                        a->kind_slot[kind] = (uint8_t) a->n_kinds++;
+        a->tasks.n_kinds = a->n_kinds;
+        a->accounted_since_nsec = UINT64_MAX;
+        schedule_init(&a->schedule, config->poll_interval_nsec);
+
+        int r = cgroup_table_init(&a->cgroups, config->max_cgroups, config->max_exported, config->retention_nsec);
+        if (r < 0) {
+                accounting_free(a);
+                return r;
+        }
+
+        *ret = a;
+        return 0;
+}
+
+struct accounting *accounting_free(struct accounting *a) {
+        if (!a)
+                return NULL;
+
+        task_table_done(&a->tasks);
+        history_list_done(&a->gone);
+        schedule_done(&a->schedule);
+        cgroup_table_done(&a->cgroups);
+        free(a);
+        return NULL;
+}
+
+/* The task is over, or its TID belongs to another now. */
+static void retire(struct accounting *a, uint64_t now_nsec, struct task *task) {
+        schedule_remove(&a->schedule, task);
+        history_list_take(&a->gone, now_nsec, task);
+        task_leave(&a->tasks, now_nsec, task);
+}
+
+/* Adds a task, in the schedule unless it is known to be over. */
+static int add_task(
+                struct accounting *a,
+                uint64_t now_nsec,
+                uint32_t tid,
+                uint32_t tgid,
+                uint64_t start_min_nsec,
+                uint64_t start_max_nsec,
+                bool alive,
+                struct task **ret) {
+
+        struct task *before = task_newest(&a->tasks, tid);
+
+        if (before && before->start_min_nsec <= start_max_nsec)
+                retire(a, now_nsec, before);
+
+        struct task *task = task_add(&a->tasks, now_nsec, tid, tgid, start_min_nsec, start_max_nsec);
+        if (!task)
+                return -ENOMEM;
+
+        task->generation = a->generation;
+        task_set_cgroup(task, a->cgroups.unattributed, ATTRIBUTION_NONE);
+
+        if (alive) {
+                int r = schedule_add(&a->schedule, task);
+                if (r < 0) {
+                        task_leave(&a->tasks, now_nsec, task);
+                        return r;
+                }
+        }
+
+        *ret = task;
+        return 0;
+}
+
+int accounting_fork(struct accounting *a, uint64_t now_nsec, const struct fork_event *event) {
+        const struct task *parent = task_newest(&a->tasks, event->parent_tid);
+        struct task *child;
+        uint64_t earliest = event->time_nsec > FORK_EVENT_LATENESS_NSEC ? event->time_nsec - FORK_EVENT_LATENESS_NSEC : 0;
+
+        if (!parent)
+                parent = task_newest(&a->tasks, event->parent_tgid);
+
+        /* The parent's own entry may be the one that the child's number replaces. */
+        struct cgroup *cgroup = parent ? parent->cgroup : NULL;
+        uint32_t uid = parent ? parent->uid : 0;
+
+        int r = add_task(a, now_nsec, event->tid, event->tgid, earliest, event->time_nsec, true, &child);
+        if (r < 0)
+                return r;
+
+        child->uid = uid;
+        if (!cgroup || cgroup == a->cgroups.unattributed)
+                return 1;
+
+        task_set_cgroup(child, cgroup, ATTRIBUTION_CACHE);
+        return 0;
+}
+
+/* The sum of all that a task has accounted, to tell which of several threads went on. */
+static uint64_t accounted_sum(const struct accounting *a, const struct task *task) {
+        uint64_t sum = 0;
+
+        for (unsigned slot = 0; slot < a->n_kinds; slot++)
+                sum += task->baseline[slot].count;
+        return sum;
+}
+
+bool accounting_exec_ends_threads(const struct accounting *a, uint32_t tgid) {
+        const struct task *leader = task_newest(&a->tasks, tgid);
+
+        return !leader || leader->threads > 0;
+}
+
+void accounting_exec(struct accounting *a, uint64_t now_nsec, uint32_t tgid) {
+        struct task *leader = task_newest(&a->tasks, tgid), *survivor = NULL;
+        size_t cursor = 0;
+
+        /* All other threads are gone, and those that had waited left exit records: who did not, is the one that went on. */
+        for (struct task *task; (task = task_next(&a->tasks, &cursor));)
+                if (task->tgid == tgid && task->tid != tgid
+                    && (!survivor || accounted_sum(a, task) > accounted_sum(a, survivor)))
+                        survivor = task;
+
+        if (leader && (!survivor || accounted_sum(a, survivor) == 0))
+                survivor = NULL; /* the leader itself, or a thread that has nothing to hand on */
+        else if (survivor) {
+                if (leader)
+                        retire(a, now_nsec, leader);
+                (void) task_rename(&a->tasks, now_nsec, survivor, tgid); /* fails only for want of memory */
+        }
+
+        cursor = 0;
+        for (struct task *task; (task = task_next(&a->tasks, &cursor));)
+                if (task->tgid == tgid && task->tid != tgid)
+                        retire(a, now_nsec, task);
+}
+
+bool accounting_would_move(const struct accounting *a, uint32_t tid, uint64_t cgroup_key) {
+        const struct task *task = task_newest(&a->tasks, tid);
+
+        return task && task->attribution != ATTRIBUTION_NONE
+                && task->cgroup != cgroup_table_get(&a->cgroups, cgroup_key);
+}
+
+int accounting_place(struct accounting *a, uint64_t now_nsec, uint32_t tid, uint32_t tgid, uint64_t cgroup_key) {
+        struct task *task = task_newest(&a->tasks, tid);
+        const struct task *latest = hash_get(&a->tasks.by_tid, tid);
+
+        /* Listed a moment ago, but its exit record has come: not a new task. */
+        if (!task && latest && latest->exited)
+                return 0;
+
+        if (!task) {
+                int r = add_task(a, now_nsec, tid, tgid, 0, START_UNKNOWN_MAX_NSEC, true, &task);
+                if (r < 0)
+                        return r;
+        }
+
+        if (tgid != 0)
+                task_set_tgid(&a->tasks, task, tgid);
+        task->generation = a->generation;
+
+        struct cgroup *cgroup = cgroup_table_get(&a->cgroups, cgroup_key);
+        if (cgroup != task->cgroup || task->attribution == ATTRIBUTION_NONE)
+                task_set_cgroup(task, cgroup,
+                                cgroup == a->cgroups.unattributed ? ATTRIBUTION_NONE : ATTRIBUTION_CACHE);
+
+        return 0;
+}
+
+void accounting_sweep_begin(struct accounting *a) {
+        a->generation++;
+}
+
+void accounting_sweep_end(struct accounting *a, uint64_t now_nsec) {
+        size_t cursor = 0;
+
+        for (struct task *task; (task = task_next(&a->tasks, &cursor));)
+                if ((uint16_t) (a->generation - task->generation) >= 2)
+                        accounting_vanished(a, now_nsec, task->tid);
+}
+
+/* Puts accepted and refused waits where they belong. */
+static int feed(
+                struct accounting *a,
+                uint64_t now_nsec,
+                struct task *task,
+                const struct task_sample *sample,
+                enum delay_kind kind,
+                struct delay_delta *delta) {
+
+        struct delay_stats *stats, *other = NULL, *own = NULL;
+        bool without_io = kind == DELAY_BLKIO && sample->read_bytes == 0 && sample->write_bytes == 0
+                          && sample->major_faults == 0;
+
+        if (delta->n_batches == 0 && delta->refused_waits == 0)
+                return 0;
+
+        stats = cgroup_stats(task->cgroup, kind);
+        own = task_history_stats(task, &a->gone, sample, kind);
+        if (!task->cgroup->exported)
+                other = cgroup_stats(a->cgroups.other, kind);
+        if (!stats || !own || (!task->cgroup->exported && !other))
+                return -ENOMEM;
+
+        struct delay_stats *const all[] = { stats, own, other };
+        for (unsigned i = 0; i < 2 + !!other; i++) {
+                for (unsigned k = 0; k < delta->n_batches; k++) {
+                        delta->batches[k].without_io = without_io;
+                        int r = delay_stats_add(all[i], now_nsec, &delta->batches[k]);
+                        if (r < 0)
+                                return r;
+                }
+
+                int r = delta->refused_waits ? delay_stats_reject(all[i], now_nsec, delta->refused_waits) : 0;
+                if (r < 0)
+                        return r;
+        }
+
+        return 0;
+}
+
+static bool has_delays(const struct task_sample *sample) {
+        for (unsigned kind = DELAY_CPU + 1; kind < DELAY_KIND_COUNT; kind++)
+                if (sample->delays[kind].count > 0)
+                        return true;
+
+        return false;
+}
+
+/*
+ * Delays are allocated at fork if kernel.task_delayacct is on then, and never later. A process that
+ * faulted a lot without one copy on write was forked before, and so was everything older.
+ */
+static void judge_unaccounted(struct accounting *a, struct task *task, const struct task_sample *sample) {
+        bool unaccounted = false;
+
+        if (has_delays(sample)) {
+                if (task->start_min_nsec < a->accounted_since_nsec)
+                        a->accounted_since_nsec = task->start_min_nsec;
+        } else if (task->start_max_nsec < a->accounted_since_nsec && task->start_max_nsec > 0) {
+                if (delay_kind_in(sample->kinds, DELAY_WPCOPY) && sample->tid == task->tgid
+                    && sample->minor_faults >= UNACCOUNTED_MINOR_FAULTS
+                    && task->start_max_nsec > a->unaccounted_until_nsec)
+                        a->unaccounted_until_nsec = task->start_max_nsec;
+                unaccounted = task->start_max_nsec <= a->unaccounted_until_nsec;
+        }
+
+        if (unaccounted == task->unaccounted)
+                return;
+
+        if (!task->is_leaving)
+                task->cgroup->unaccounted_tasks += unaccounted ? 1 : -1U;
+        task->unaccounted = unaccounted;
+}
+
+static void take_baselines(struct accounting *a, struct task *task, const struct task_sample *sample) {
+        for (unsigned kind = 0; kind < DELAY_KIND_COUNT; kind++)
+                if (delay_kind_in(a->config.kinds, kind))
+                        task->baseline[a->kind_slot[kind]] = (struct task_baseline) {
+                                .count = (uint32_t) sample->delays[kind].count,
+                                .total_nsec = sample->delays[kind].total_nsec,
+                                .max_nsec = sample->delays[kind].max_nsec,
+                                .min_nsec = sample->delays[kind].min_nsec,
+                                .refused_nsec = plausibility_refused_at_first(sample, kind),
+                        };
+}
+
+/* Accounts what has changed since the task's last sample. Returns the most waits of any kind, or a negative errno. */
+static int64_t account_deltas(
+                struct accounting *a, uint64_t now_nsec, struct task *task, const struct task_sample *sample, bool final) {
+
+        bool backwards = false, refused = false;
+        enum reject_reason reason = REJECT_IMPOSSIBLE;
+        int64_t most = 0;
+        int ret = 0;
+
+        for (unsigned kind = 0; kind < DELAY_KIND_COUNT; kind++) {
+                struct task_baseline *baseline = &task->baseline[a->kind_slot[kind]];
+                struct delay_bounds bounds;
+                struct delay_delta delta;
+
+                if (!delay_kind_in(a->config.kinds & sample->kinds, kind))
+                        continue;
+
+                plausibility_bounds(task, baseline, sample, kind, &bounds);
+                delta_take(baseline, &sample->delays[kind], &bounds, sample->has_extremes, final, &delta);
+                if (delta.refused_waits || delta.backwards) {
+                        reason = delta.reason;
+                        refused = refused || delta.refused_waits;
+                        backwards = backwards || delta.backwards;
+                }
+
+                int r = feed(a, now_nsec, task, sample, kind, &delta);
+                if (r < 0)
+                        ret = r;
+
+                /* Waiting for a CPU and interrupts are no reason to look more often: they happen all the time. */
+                if (kind != DELAY_CPU && kind != DELAY_IRQ && (int64_t) delta.waits > most)
+                        most = (int64_t) delta.waits;
+        }
+
+        if (refused || backwards)
+                a->rejected_samples[reason]++;
+        else
+                a->accepted_samples++;
+
+        return ret < 0 ? ret : most;
+}
+
+/* Returns the number of waits in the fullest delta, or a negative errno. */
+static int64_t take_sample(
+                struct accounting *a, uint64_t now_nsec, struct task *task, const struct task_sample *sample, bool final) {
+
+        int64_t waits = 0;
+
+        task_narrow_start(task, sample->start_min_nsec, sample->start_max_nsec);
+        if (sample->tgid != 0)
+                task_set_tgid(&a->tasks, task, sample->tgid);
+        task->uid = sample->uid;
+        judge_unaccounted(a, task, sample);
+
+        /* What a task waited for before the daemon began to count happened at no known time. */
+        if (task->sampled || sample->start_max_nsec >= a->config.started_nsec)
+                waits = account_deltas(a, now_nsec, task, sample, final);
+        else if (final && has_delays(sample))
+                a->rejected_samples[REJECT_NO_BASELINE]++;
+        else {
+                take_baselines(a, task, sample);
+                a->accepted_samples++;
+        }
+
+        if (task->sampled && sample->run_nsec != task->run_nsec)
+                task->anchor_nsec = task->lifetime_nsec;
+        task->lifetime_nsec = sample->lifetime_nsec;
+        task->run_nsec = sample->run_nsec;
+        task->cpu_delay_nsec = sample->delays[DELAY_CPU].total_nsec;
+        task->sampled = true;
+        return waits;
+}
+
+bool accounting_is_new_task(const struct accounting *a, const struct task_sample *sample) {
+        return !task_of_live_sample(&a->tasks, sample) && !task_is_ghost(&a->tasks, sample);
+}
+
+/* Finds the cgroup of a task that nobody has told of: asks the kernel, then the process and the parent. */
+static void attribute(struct accounting *a, struct task *task, uint32_t ppid) {
+        enum attribution_source source = ATTRIBUTION_NONE;
+        uint64_t key = CGROUP_KEY_UNATTRIBUTED;
+        struct cgroup *cgroup = NULL;
+
+        if (a->config.lookup
+            && a->config.lookup(task->tid, task->tgid, &key, &source, a->config.lookup_userdata) >= 0)
+                cgroup = cgroup_table_find(&a->cgroups, key);
+
+        if (!cgroup) {
+                const struct task *relative = task->tgid && task->tgid != task->tid ? task_newest(&a->tasks, task->tgid) : NULL;
+
+                if (!relative && ppid)
+                        relative = task_newest(&a->tasks, ppid);
+                if (relative && relative->attribution != ATTRIBUTION_NONE) {
+                        cgroup = relative->cgroup;
+                        source = ATTRIBUTION_PARENT;
+                }
+        }
+
+        if (cgroup)
+                task_set_cgroup(task, cgroup, source);
+}
+
+int accounting_live_sample(struct accounting *a, uint64_t now_nsec, const struct task_sample *sample) {
+        struct task *task = task_of_live_sample(&a->tasks, sample);
+
+        if (!task) {
+                if (task_is_ghost(&a->tasks, sample))
+                        return 0;
+
+                int r = add_task(a, now_nsec, sample->tid, sample->tgid,
+                                 sample->start_min_nsec, sample->start_max_nsec, true, &task);
+                if (r < 0)
+                        return r;
+        }
+
+        if (task->attribution == ATTRIBUTION_NONE)
+                attribute(a, task, sample->ppid);
+
+        int64_t waits = take_sample(a, now_nsec, task, sample, false);
+        if (waits < 0)
+                return (int) waits;
+
+        schedule_adapt(&a->schedule, task, (uint64_t) waits);
+        return 0;
+}
+
+int accounting_exit_sample(struct accounting *a, uint64_t now_nsec, const struct task_sample *sample) {
+        struct task *task = task_of_exit_sample(&a->tasks, sample);
+
+        if (!task) {
+                int r = add_task(a, now_nsec, sample->tid, sample->tgid,
+                                 sample->start_min_nsec, sample->start_max_nsec, false, &task);
+                if (r < 0)
+                        return r;
+        }
+
+        if (task->attribution == ATTRIBUTION_NONE)
+                attribute(a, task, sample->ppid);
+
+        int64_t waits = take_sample(a, now_nsec, task, sample, true);
+
+        a->exits++;
+        a->attributed[task->attribution]++;
+        task->exited = true;
+        retire(a, now_nsec, task);
+
+        return waits < 0 ? (int) waits : 0;
+}
+
+void accounting_vanished(struct accounting *a, uint64_t now_nsec, uint32_t tid) {
+        struct task *task = task_newest(&a->tasks, tid);
+
+        if (task)
+                retire(a, now_nsec, task);
+}
+
+void accounting_age(struct accounting *a, uint64_t now_nsec) {
+        task_expire(&a->tasks, now_nsec > TASK_LEAVING_NSEC ? now_nsec - TASK_LEAVING_NSEC : 0);
+        history_list_age(&a->gone, now_nsec, a->config.retention_nsec);
+        cgroup_table_age(&a->cgroups, now_nsec);
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "core/delay-slot.h"
+
+_Static_assert(sizeof(void *) != 8 || sizeof(struct delay_slot) == 72, "as its header says");
+_Static_assert(HISTOGRAM_BUCKET_COUNT <= UINT8_MAX, "a bucket's number fits into a byte");
+
+static uint64_t load_count(const struct delay_slot *slot, unsigned i) {
+        switch (slot->count_size) {
+        case 1:
+                return ((const uint8_t *) slot->counts)[i];
+        case 2:
+                return ((const uint16_t *) slot->counts)[i];
+        case 4:
+                return ((const uint32_t *) slot->counts)[i];
+        default:
+                return ((const uint64_t *) slot->counts)[i];
+        }
+}
+
+static void store_count(struct delay_slot *slot, unsigned i, uint64_t count) {
+        switch (slot->count_size) {
+        case 1:
+                ((uint8_t *) slot->counts)[i] = (uint8_t) count;
+                break;
+        case 2:
+                ((uint16_t *) slot->counts)[i] = (uint16_t) count;
+                break;
+        case 4:
+                ((uint32_t *) slot->counts)[i] = (uint32_t) count;
+                break;
+        default:
+                ((uint64_t *) slot->counts)[i] = count;
+        }
+}
+
+static uint8_t size_of_count(uint64_t count) {
+        return count <= UINT8_MAX ? 1 : count <= UINT16_MAX ? 2 : count <= UINT32_MAX ? 4 : 8;
+}
+
+static uint64_t count_of_bucket(const struct delay_slot *slot, unsigned bucket) {
+        bool in_span = bucket >= slot->first && bucket - slot->first < slot->n;
+
+        return in_span ? load_count(slot, bucket - slot->first) : 0;
+}
+
+/* Makes room for counts of the given size in the buckets from first up to, not including, end. */
+static int reserve_counts(struct delay_slot *slot, unsigned first, unsigned end, uint8_t count_size) {
+        if (slot->n > 0) {
+                unsigned have_end = (unsigned) slot->first + slot->n;
+
+                if (first >= slot->first && end <= have_end && count_size <= slot->count_size)
+                        return 0;
+
+                first = first < slot->first ? first : slot->first;
+                end = end > have_end ? end : have_end;
+                count_size = count_size > slot->count_size ? count_size : slot->count_size;
+        }
+
+        struct delay_slot wider = *slot;
+        wider.counts = calloc(end - first, count_size);
+        if (!wider.counts)
+                return -ENOMEM;
+
+        wider.first = (uint8_t) first;
+        wider.n = (uint8_t) (end - first);
+        wider.count_size = count_size;
+        for (unsigned i = 0; i < slot->n; i++)
+                store_count(&wider, slot->first - first + i, load_count(slot, i));
+
+        free(slot->counts);
+        *slot = wider;
+        return 0;
+}
+
+int delay_slot_add(struct delay_slot *slot, unsigned bucket, const struct delay_totals *added) {
+        if (added->waits > 0) {
+                uint64_t count = count_of_bucket(slot, bucket) + added->waits;
+
+                int r = reserve_counts(slot, bucket, bucket + 1, size_of_count(count));
+                if (r < 0)
+                        return r;
+
+                store_count(slot, bucket - slot->first, count);
+        }
+
+        delay_totals_merge(&slot->totals, added);
+        return 0;
+}
+
+int delay_slot_merge(struct delay_slot *slot, const struct delay_slot *other) {
+        if (other->n > 0) {
+                uint8_t count_size = 1;
+
+                for (unsigned i = 0; i < other->n; i++) {
+                        uint64_t count = count_of_bucket(slot, other->first + i) + load_count(other, i);
+                        uint8_t needed = size_of_count(count);
+
+                        count_size = needed > count_size ? needed : count_size;
+                }
+
+                int r = reserve_counts(slot, other->first, (unsigned) other->first + other->n, count_size);
+                if (r < 0)
+                        return r;
+
+                for (unsigned i = 0; i < other->n; i++) {
+                        unsigned k = other->first - slot->first + i;
+
+                        store_count(slot, k, load_count(slot, k) + load_count(other, i));
+                }
+        }
+
+        delay_totals_merge(&slot->totals, &other->totals);
+        return 0;
+}
+
+void delay_slot_sum(
+                const struct delay_slot *slot,
+                struct delay_totals *totals,
+                uint64_t counts[static HISTOGRAM_BUCKET_COUNT]) {
+
+        for (unsigned i = 0; i < slot->n; i++)
+                counts[slot->first + i] += load_count(slot, i);
+
+        delay_totals_merge(totals, &slot->totals);
+}
+
+size_t delay_slot_memory(const struct delay_slot *slot) {
+        return (size_t) slot->n * slot->count_size;
+}
+
+void delay_slot_free(struct delay_slot *slot) {
+        free(slot->counts);
+        *slot = (struct delay_slot) {};
+}

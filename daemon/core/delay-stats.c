@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <delayd/limits.h>
+
+#include "core/delay-slot.h"
+#include "core/delay-stats.h"
+
+/*
+ * Each width is a multiple of the one before, and slots start at multiples of their width, so a slot
+ * fits whole into one of the next tier.
+ */
+static const struct {
+        uint64_t width_nsec;
+        uint64_t span_nsec; /* a slot that ended longer ago belongs into the next tier */
+} tier_limits[DELAY_TIER_COUNT] = {
+        { 5 * NSEC_PER_SEC, 60 * NSEC_PER_SEC },
+        { 30 * NSEC_PER_SEC, 900 * NSEC_PER_SEC },
+        { 300 * NSEC_PER_SEC, 3600 * NSEC_PER_SEC },
+};
+
+static uint64_t later(uint64_t a, uint64_t b) {
+        return a > b ? a : b;
+}
+
+static uint64_t rounded_mean(uint64_t total, uint64_t n) {
+        return total / n + (total % n >= n - n / 2);
+}
+
+/* The start of the slot of that tier that holds the moment. */
+static uint64_t aligned(uint64_t nsec, unsigned tier) {
+        return nsec - nsec % tier_limits[tier].width_nsec;
+}
+
+/* Whether a slot with this start ended that long ago or earlier. No slot starts after now. */
+static bool ended_before(uint64_t start_nsec, unsigned tier, uint64_t span_nsec, uint64_t now_nsec) {
+        return now_nsec - start_nsec >= tier_limits[tier].width_nsec + span_nsec;
+}
+
+static uint64_t start_of(const struct delay_slot *slot) {
+        return slot->start * DELAY_SLOT_UNIT_NSEC;
+}
+
+/* The slot with this start: returns 0 for one that there was, 1 for a new, empty one, or -ENOMEM. */
+static int tier_slot(struct delay_tier *t, uint64_t start_nsec, struct delay_slot **ret) {
+        uint32_t start = (uint32_t) (start_nsec / DELAY_SLOT_UNIT_NSEC);
+        size_t i = t->n;
+
+        while (i > 0 && t->slots[i - 1].start > start)
+                i--;
+
+        if (i > 0 && t->slots[i - 1].start == start) {
+                *ret = &t->slots[i - 1];
+                return 0;
+        }
+
+        if (t->n == t->allocated) {
+                size_t allocated = (size_t) t->allocated + t->allocated / 2 + 1;
+                if (allocated > UINT16_MAX)
+                        return -ENOMEM;
+
+                struct delay_slot *slots = reallocarray(t->slots, allocated, sizeof(struct delay_slot));
+                if (!slots)
+                        return -ENOMEM;
+
+                t->slots = slots;
+                t->allocated = (uint16_t) allocated;
+        }
+
+        memmove(t->slots + i + 1, t->slots + i, (t->n - i) * sizeof(struct delay_slot));
+        t->slots[i] = (struct delay_slot) { .start = start };
+        t->n++;
+        *ret = &t->slots[i];
+        return 1;
+}
+
+/* Forgets n slots from the given one on; they are empty. What has no waits left takes no memory. */
+static void tier_drop(struct delay_tier *t, size_t first, size_t n) {
+        t->n = (uint16_t) (t->n - n);
+        memmove(t->slots + first, t->slots + first + n, (t->n - first) * sizeof(struct delay_slot));
+
+        if (t->n == 0) {
+                free(t->slots);
+                *t = (struct delay_tier) {};
+        }
+}
+
+static void tier_done(struct delay_tier *t) {
+        for (size_t i = 0; i < t->n; i++)
+                delay_slot_free(&t->slots[i]);
+        free(t->slots);
+}
+
+/* Moves the slot into the first tier that it is not too old for, or drops it. Changes nothing on -ENOMEM. */
+static int slot_move_on(struct delay_stats *stats, struct delay_slot *slot, unsigned tier, uint64_t now_nsec) {
+        uint64_t start;
+
+        do {
+                if (++tier == DELAY_TIER_COUNT) {
+                        delay_slot_free(slot);
+                        return 0;
+                }
+                start = aligned(start_of(slot), tier);
+        } while (ended_before(start, tier, tier_limits[tier].span_nsec, now_nsec));
+
+        struct delay_slot *coarser;
+        int r = tier_slot(&stats->tiers[tier], start, &coarser);
+        if (r < 0)
+                return r;
+
+        if (r > 0) {
+                uint32_t coarser_start = coarser->start;
+
+                *coarser = *slot;
+                coarser->start = coarser_start;
+                *slot = (struct delay_slot) {};
+                return 0;
+        }
+
+        r = delay_slot_merge(coarser, slot);
+        if (r < 0)
+                return r;
+
+        delay_slot_free(slot);
+        return 0;
+}
+
+void delay_stats_age(struct delay_stats *stats, uint64_t now_nsec) {
+        stats->latest_nsec = now_nsec = later(now_nsec, stats->latest_nsec);
+
+        for (unsigned tier = 0; tier < DELAY_TIER_COUNT; tier++) {
+                struct delay_tier *t = &stats->tiers[tier];
+                size_t moved = 0;
+
+                /* When memory is short, a slot stays where it is until the next time: it counts there as well. */
+                while (moved < t->n &&
+                       ended_before(start_of(&t->slots[moved]), tier, tier_limits[tier].span_nsec, now_nsec) &&
+                       slot_move_on(stats, &t->slots[moved], tier, now_nsec) == 0)
+                        moved++;
+
+                if (moved > 0)
+                        tier_drop(t, 0, moved);
+        }
+}
+
+int delay_stats_new(struct delay_stats **ret) {
+        struct delay_stats *stats = calloc(1, sizeof(struct delay_stats));
+
+        if (!stats)
+                return -ENOMEM;
+
+        *ret = stats;
+        return 0;
+}
+
+struct delay_stats *delay_stats_free(struct delay_stats *stats) {
+        if (stats) {
+                for (unsigned tier = 0; tier < DELAY_TIER_COUNT; tier++)
+                        tier_done(&stats->tiers[tier]);
+                histogram_free(&stats->histogram);
+                free(stats);
+        }
+        return NULL;
+}
+
+/* Adds to the cumulative numbers and to the current slot, or to neither. */
+static int account(
+                struct delay_stats *stats,
+                uint64_t now_nsec,
+                unsigned bucket,
+                const struct delay_totals *added) {
+
+        struct delay_slot *slot;
+
+        delay_stats_age(stats, now_nsec);
+
+        int r = tier_slot(&stats->tiers[0], aligned(stats->latest_nsec, 0), &slot);
+        if (r < 0)
+                return r;
+        bool slot_is_new = r > 0;
+
+        r = histogram_add_to_bucket(&stats->histogram, bucket, added->waits);
+        if (r >= 0) {
+                r = delay_slot_add(slot, bucket, added);
+                if (r < 0)
+                        stats->histogram.counts[bucket - stats->histogram.first] -= added->waits;
+        }
+        if (r < 0) {
+                if (slot_is_new) /* the current slot is the last one */
+                        tier_drop(&stats->tiers[0], stats->tiers[0].n - 1U, 1);
+                return r;
+        }
+
+        delay_totals_merge(&stats->totals, added);
+        return 0;
+}
+
+int delay_stats_add(struct delay_stats *stats, uint64_t now_nsec, const struct delay_batch *batch) {
+        if (batch->waits == 0)
+                return account(stats, now_nsec, 0, &(struct delay_totals) { .total_nsec = batch->total_nsec });
+
+        uint64_t nsec = rounded_mean(batch->total_nsec, batch->waits);
+        struct delay_totals added = {
+                .waits = batch->waits,
+                .total_nsec = batch->total_nsec,
+                .min_nsec = later(nsec, 1), /* the kernel counts no shorter wait, and 0 means none */
+                .max_nsec = nsec,
+                .exact_waits = batch->exact ? batch->waits : 0,
+                .without_io_waits = batch->without_io ? batch->waits : 0,
+        };
+
+        return account(stats, now_nsec, histogram_bucket_of(nsec), &added);
+}
+
+int delay_stats_reject(struct delay_stats *stats, uint64_t now_nsec, uint64_t waits) {
+        if (waits == 0)
+                return 0;
+
+        return account(stats, now_nsec, 0, &(struct delay_totals) { .rejected_waits = waits });
+}
+
+uint64_t delay_window_nearest(uint64_t span_nsec) {
+        static const uint64_t windows[DELAYD_WINDOW_COUNT] = DELAYD_WINDOWS_NSEC;
+        uint64_t nearest = windows[0];
+
+        if (span_nsec == 0)
+                return DELAYD_WINDOW_DEFAULT_NSEC;
+
+        /* Half way between two, the longer one leaves nothing out. */
+        for (size_t i = 1; i < DELAYD_WINDOW_COUNT; i++)
+                if (span_nsec >= nearest + (windows[i] - nearest) / 2)
+                        nearest = windows[i];
+
+        return nearest;
+}
+
+/* Only the span in use, in one allocation. */
+static int histogram_from_counts(const uint64_t counts[static HISTOGRAM_BUCKET_COUNT], struct histogram *ret) {
+        unsigned first = 0, end = HISTOGRAM_BUCKET_COUNT;
+
+        while (end > 0 && counts[end - 1] == 0)
+                end--;
+        while (first < end && counts[first] == 0)
+                first++;
+
+        struct histogram h = { .first = (uint16_t) first, .n = (uint16_t) (end - first) };
+        if (h.n > 0) {
+                h.counts = malloc(histogram_memory(&h));
+                if (!h.counts)
+                        return -ENOMEM;
+                memcpy(h.counts, counts + first, histogram_memory(&h));
+        }
+
+        histogram_free(ret);
+        *ret = h;
+        return 0;
+}
+
+int delay_stats_window(
+                const struct delay_stats *stats,
+                uint64_t now_nsec,
+                uint64_t window_nsec,
+                struct delay_totals *ret_totals,
+                struct histogram *ret_histogram) {
+
+        uint64_t counts[HISTOGRAM_BUCKET_COUNT] = {};
+        struct delay_totals totals = {};
+
+        now_nsec = later(now_nsec, stats->latest_nsec);
+
+        for (unsigned tier = 0; tier < DELAY_TIER_COUNT; tier++) {
+                const struct delay_tier *t = &stats->tiers[tier];
+
+                for (size_t i = t->n; i > 0; i--) {
+                        if (ended_before(start_of(&t->slots[i - 1]), tier, window_nsec, now_nsec))
+                                break;
+                        delay_slot_sum(&t->slots[i - 1], &totals, counts);
+                }
+
+                /* Coarser tiers hold only what had left this one's span. */
+                if (window_nsec <= tier_limits[tier].span_nsec)
+                        break;
+        }
+
+        if (ret_histogram) {
+                int r = histogram_from_counts(counts, ret_histogram);
+                if (r < 0)
+                        return r;
+        }
+
+        *ret_totals = totals;
+        return 0;
+}
+
+void delay_totals_merge(struct delay_totals *totals, const struct delay_totals *other) {
+        totals->waits += other->waits;
+        totals->total_nsec += other->total_nsec;
+        if (other->min_nsec > 0 && (totals->min_nsec == 0 || other->min_nsec < totals->min_nsec))
+                totals->min_nsec = other->min_nsec;
+        if (other->max_nsec > totals->max_nsec)
+                totals->max_nsec = other->max_nsec;
+        totals->exact_waits += other->exact_waits;
+        totals->without_io_waits += other->without_io_waits;
+        totals->rejected_waits += other->rejected_waits;
+}
+
+void delay_summary_make(const struct delay_totals *totals, const struct histogram *h, struct delay_summary *ret) {
+        *ret = (struct delay_summary) { .totals = *totals };
+
+        if (totals->waits == 0)
+                return;
+
+        ret->mean_nsec = rounded_mean(totals->total_nsec, totals->waits);
+        ret->p50_nsec = histogram_quantile(h, 0.50, totals->min_nsec, totals->max_nsec);
+        ret->p90_nsec = histogram_quantile(h, 0.90, totals->min_nsec, totals->max_nsec);
+        ret->p99_nsec = histogram_quantile(h, 0.99, totals->min_nsec, totals->max_nsec);
+}
+
+size_t delay_stats_memory(const struct delay_stats *stats) {
+        size_t size = sizeof(struct delay_stats) + histogram_memory(&stats->histogram);
+
+        for (unsigned tier = 0; tier < DELAY_TIER_COUNT; tier++) {
+                const struct delay_tier *t = &stats->tiers[tier];
+
+                size += t->allocated * sizeof(struct delay_slot);
+                for (size_t i = 0; i < t->n; i++)
+                        size += delay_slot_memory(&t->slots[i]);
+        }
+
+        return size;
+}

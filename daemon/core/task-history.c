@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <stdlib.h>
+#include <string.h>
+
+#include <delayd/limits.h>
+
+#include "core/task-history.h"
+
+#define LONGEST_WINDOW_NSEC (3600 * NSEC_PER_SEC)
+
+struct task_history *task_history_free(struct task_history *history) {
+        if (!history)
+                return NULL;
+
+        if (history->cgroup)
+                history->cgroup->entries--;
+        for (unsigned kind = 0; kind < DELAY_KIND_COUNT; kind++)
+                delay_stats_free(history->stats[kind]);
+        free(history);
+        return NULL;
+}
+
+static void set_cgroup(struct task_history *history, struct cgroup *cgroup) {
+        if (history->cgroup == cgroup)
+                return;
+
+        if (history->cgroup)
+                history->cgroup->entries--;
+        history->cgroup = cgroup;
+        if (cgroup)
+                cgroup->entries++;
+}
+
+/* A task that vanished and whose exit record came afterwards. */
+static struct task_history *find_gone(const struct history_list *list, const struct task *task) {
+        for (size_t i = list->n; i > 0; i--) {
+                struct task_history *history = list->items[i - 1];
+
+                if (history->gone_nsec < task->leaving_nsec)
+                        return NULL;
+                if (history->tid == task->tid && history->gone_nsec == task->leaving_nsec)
+                        return history;
+        }
+
+        return NULL;
+}
+
+struct delay_stats *task_history_stats(
+                struct task *task, struct history_list *gone, const struct task_sample *sample, enum delay_kind kind) {
+
+        struct task_history *history = task->history;
+
+        if (!history && task->is_leaving)
+                history = find_gone(gone, task);
+
+        if (!history) {
+                history = calloc(1, sizeof(*history));
+                if (!history)
+                        return NULL;
+                task->history = history;
+        }
+
+        history->tid = task->tid;
+        history->tgid = task->tgid;
+        history->uid = task->uid;
+        memcpy(history->comm, sample->comm, sizeof(history->comm));
+        set_cgroup(history, task->cgroup);
+
+        if (!history->stats[kind] && delay_stats_new(&history->stats[kind]) < 0)
+                return NULL;
+        return history->stats[kind];
+}
+
+static uint64_t total_delay(const struct task_history *history) {
+        uint64_t sum = 0;
+
+        for (unsigned kind = 0; kind < DELAY_KIND_COUNT; kind++)
+                if (history->stats[kind])
+                        sum += history->stats[kind]->totals.total_nsec;
+        return sum;
+}
+
+static int compare_nsec(const void *a, const void *b) {
+        const uint64_t *x = a, *y = b;
+
+        return (*x > *y) - (*x < *y);
+}
+
+/* Drops the half with the smaller delays; keeps the order of the rest. */
+static void drop_half(struct history_list *list) {
+        uint64_t *sorted = calloc(list->n, sizeof(*sorted));
+        uint64_t median = UINT64_MAX;
+        size_t kept = 0;
+
+        if (sorted) {
+                for (size_t i = 0; i < list->n; i++)
+                        sorted[i] = total_delay(list->items[i]);
+                qsort(sorted, list->n, sizeof(*sorted), compare_nsec);
+                median = sorted[list->n / 2];
+                free(sorted);
+        }
+
+        /* Among equals the newer half goes on. */
+        for (size_t i = 0; i < list->n; i++) {
+                struct task_history *history = list->items[i];
+                uint64_t delay = total_delay(history);
+
+                if (delay > median || (delay == median && i >= list->n / 2))
+                        list->items[kept++] = history;
+                else {
+                        task_history_free(history);
+                        list->dropped++;
+                }
+        }
+        list->n = kept;
+}
+
+void history_list_take(struct history_list *list, uint64_t now_nsec, struct task *task) {
+        struct task_history *history = task->history;
+
+        task->history = NULL;
+        if (!history)
+                return;
+
+        history->gone_nsec = now_nsec;
+        if (list->n == HISTORY_LIST_MAX)
+                drop_half(list);
+
+        if (list->n == list->allocated) {
+                size_t allocated = list->allocated ? list->allocated * 2 : 64;
+                struct task_history **items = realloc(list->items, allocated * sizeof(*items));
+
+                if (!items) {
+                        task_history_free(history);
+                        list->dropped++;
+                        return;
+                }
+                list->items = items;
+                list->allocated = allocated;
+        }
+
+        list->items[list->n++] = history;
+}
+
+void history_list_age(struct history_list *list, uint64_t now_nsec, uint64_t retention_nsec) {
+        size_t kept = 0;
+
+        for (size_t i = 0; i < list->n; i++) {
+                struct task_history *history = list->items[i];
+                const struct cgroup *cgroup = history->cgroup;
+
+                if (now_nsec - history->gone_nsec > LONGEST_WINDOW_NSEC
+                    || (cgroup->removed_nsec && now_nsec - cgroup->removed_nsec >= retention_nsec))
+                        task_history_free(history);
+                else
+                        list->items[kept++] = history;
+        }
+
+        list->n = kept;
+}
+
+void history_list_done(struct history_list *list) {
+        for (size_t i = 0; i < list->n; i++)
+                task_history_free(list->items[i]);
+        free(list->items);
+        *list = (struct history_list) {};
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <systemd/sd-daemon.h>
+#include <systemd/sd-event.h>
+
+#include "collect.h"
+#include "config.h"
+#include "log.h"
+#include "serve/bus.h"
+#include "serve/http.h"
+
+static const char *arg_config = CONFIG_FILE;
+static bool arg_config_required = false;
+static bool arg_check_config = false;
+static bool arg_bus = true;
+static char **arg_settings = NULL;
+static size_t arg_n_settings = 0;
+
+struct daemon {
+        struct config config;
+        struct health health;
+        struct collector collector;
+        struct view view;
+        sd_event *event;
+        struct http_server *http[CONFIG_LISTEN_MAX];
+        struct bus_server *bus;
+};
+
+static void help(void) {
+        printf("delayd [OPTIONS...]\n\n"
+               "Shows who waits for disk and swap: rolling histograms of block-I/O and swap-in\n"
+               "delay per cgroup, over D-Bus and a Prometheus endpoint.\n\n"
+               "  -c, --config=FILE            Read this file instead of " CONFIG_FILE "\n"
+               "      --set=SECTION.KEY=VALUE  Override a key of the configuration\n"
+               "      --bus=auto|none          Serve on the system bus (auto), or not\n"
+               "      --check-config           Check the configuration and exit\n"
+               "      --version                Show the version\n"
+               "  -h, --help                   Show this help\n\n"
+               "See delayd(8) and delayd.conf(5); ask the daemon with delayctl(1).\n");
+}
+
+/* Returns 1 to go on, 0 when all is done, or a negative errno. */
+static int parse_arguments(int argc, char *argv[]) {
+        enum { ARG_SET = 256, ARG_BUS, ARG_CHECK_CONFIG, ARG_VERSION };
+        static const struct option options[] = {
+                { "config", required_argument, NULL, 'c' },
+                { "set", required_argument, NULL, ARG_SET },
+                { "bus", required_argument, NULL, ARG_BUS },
+                { "check-config", no_argument, NULL, ARG_CHECK_CONFIG },
+                { "version", no_argument, NULL, ARG_VERSION },
+                { "help", no_argument, NULL, 'h' },
+                {},
+        };
+
+        arg_settings = calloc((size_t) argc, sizeof(*arg_settings));
+        if (!arg_settings)
+                return -ENOMEM;
+
+        for (int o; (o = getopt_long(argc, argv, "c:h", options, NULL)) >= 0;)
+                switch (o) {
+                case 'c':
+                        arg_config = optarg;
+                        arg_config_required = true;
+                        break;
+                case ARG_SET:
+                        arg_settings[arg_n_settings++] = optarg;
+                        break;
+                case ARG_BUS:
+                        if (strcmp(optarg, "auto") != 0 && strcmp(optarg, "none") != 0) {
+                                log_error("--bus=%s: expected auto or none.", optarg);
+                                return -EINVAL;
+                        }
+                        arg_bus = strcmp(optarg, "auto") == 0;
+                        break;
+                case ARG_CHECK_CONFIG:
+                        arg_check_config = true;
+                        break;
+                case ARG_VERSION:
+                        puts("delayd " DELAYD_VERSION);
+                        return 0;
+                case 'h':
+                        help();
+                        return 0;
+                default:
+                        log_error("Try 'delayd --help'.");
+                        return -EINVAL;
+                }
+
+        if (optind < argc) {
+                log_error("delayd takes no arguments: %s. Try 'delayd --help'.", argv[optind]);
+                return -EINVAL;
+        }
+
+        return 1;
+}
+
+static uint64_t view_now(void *userdata) {
+        return collector_now();
+}
+
+static void view_fill_status(struct status_facts *ret, void *userdata) {
+        struct daemon *d = userdata;
+
+        collector_fill_status(&d->collector, ret);
+}
+
+static int start_serving(struct daemon *d) {
+        int r;
+
+        d->view = (struct view) {
+                .accounting = d->collector.accounting,
+                .health = &d->health,
+                .now_nsec = view_now,
+                .fill_status = view_fill_status,
+                .userdata = d,
+                .bucket_bounds_sec = d->config.bucket_bounds_sec,
+                .bucket_indices = d->config.bucket_indices,
+                .n_buckets = d->config.n_buckets,
+        };
+
+        for (unsigned i = 0; i < d->config.n_listen; i++) {
+                r = http_server_new(d->event, d->config.listen[i], &d->view, &d->http[i]);
+
+                /* A host without IPv6 still serves the other addresses. */
+                if (r == -EAFNOSUPPORT || r == -EADDRNOTAVAIL) {
+                        log_warning("Not listening on %s: this host does not have the address.", d->config.listen[i]);
+                        continue;
+                }
+                if (r < 0)
+                        return r;
+        }
+
+        if (arg_bus) {
+                r = bus_server_new(d->event, &d->view, &d->bus);
+                if (r < 0)
+                        return log_error_errno(r, "Cannot set up the bus connection");
+        }
+
+        d->view.ready = true;
+        return 0;
+}
+
+static int run(struct daemon *d) {
+        int r;
+
+        r = sd_event_default(&d->event);
+        if (r < 0)
+                return log_error_errno(r, "Cannot set up the event loop");
+
+        (void) sd_event_set_watchdog(d->event, true);
+        static const int signals[] = { SIGTERM, SIGINT };
+        for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++) {
+                r = sd_event_add_signal(d->event, NULL, signals[i] | SD_EVENT_SIGNAL_PROCMASK, NULL, NULL);
+                if (r < 0)
+                        return log_error_errno(r, "Cannot handle signals");
+        }
+
+        r = collector_start(&d->collector, d->event, &d->config, &d->health);
+        if (r < 0)
+                return r;
+
+        r = start_serving(d);
+        if (r < 0)
+                return r;
+
+        (void) sd_notify(0, "READY=1\nSTATUS=Watching.");
+        r = sd_event_loop(d->event);
+        (void) sd_notify(0, "STOPPING=1");
+        return r;
+}
+
+static void stop(struct daemon *d) {
+        bus_server_free(d->bus);
+        for (unsigned i = 0; i < CONFIG_LISTEN_MAX; i++)
+                http_server_free(d->http[i]);
+        collector_done(&d->collector);
+        sd_event_unref(d->event);
+        health_free(&d->health);
+        config_done(&d->config);
+}
+
+int main(int argc, char *argv[]) {
+        struct daemon d = {};
+        int r;
+
+        log_open();
+
+        r = parse_arguments(argc, argv);
+        if (r > 0) {
+                r = config_load(arg_config, arg_config_required, arg_settings, arg_n_settings, &d.config);
+                if (r >= 0 && !arg_check_config)
+                        r = run(&d);
+                stop(&d);
+        }
+
+        free(arg_settings);
+        return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}

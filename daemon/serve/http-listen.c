@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "cleanup.h"
+#include "log.h"
+#include "serve/http-listen.h"
+
+#define HOST_SIZE 128
+
+static bool is_port(const char *s) {
+        unsigned long port = 0;
+        size_t n = strspn(s, "0123456789");
+
+        for (size_t i = 0; i < n && port <= UINT16_MAX; i++)
+                port = port * 10 + (unsigned long) (s[i] - '0');
+        return n > 0 && !s[n] && port <= UINT16_MAX;
+}
+
+/* Splits "127.0.0.1:1", "[::1]:1" and ":1" (an empty host). */
+static int split_address(const char *address, char host[static HOST_SIZE], const char **ret_port) {
+        const char *begin = address, *end, *port;
+
+        if (*address == '[') {
+                begin = address + 1;
+                end = strchr(begin, ']');
+                if (!end || end == begin || end[1] != ':')
+                        return -EINVAL;
+                port = end + 2;
+        } else {
+                end = strrchr(address, ':');
+                if (!end || memchr(address, ':', (size_t) (end - address)))
+                        return -EINVAL; /* an IPv6 address needs its brackets */
+                port = end + 1;
+        }
+
+        size_t size = (size_t) (end - begin);
+        if (size >= HOST_SIZE || !is_port(port))
+                return -EINVAL;
+
+        memcpy(host, begin, size);
+        host[size] = '\0';
+        *ret_port = port;
+        return 0;
+}
+
+static void free_addresses(struct addrinfo **p) {
+        if (*p)
+                freeaddrinfo(*p);
+}
+
+/* Only numbers: a name would have to be asked of a resolver, which blocks. */
+static int resolve(const char *host, const char *port, int family, struct addrinfo **ret) {
+        const struct addrinfo hints = {
+                .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE,
+                .ai_family = family,
+                .ai_socktype = SOCK_STREAM,
+        };
+
+        return getaddrinfo(*host ? host : NULL, port, &hints, ret) == 0 ? 0 : -EINVAL;
+}
+
+static int open_socket(const struct addrinfo *ai, bool v6only) {
+        const int on = 1, off = 0;
+        _cleanup_close_ int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+        if (fd < 0 ||
+            setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
+            (ai->ai_family == AF_INET6 &&
+             setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, v6only ? &on : &off, sizeof(on)) < 0) ||
+            bind(fd, ai->ai_addr, ai->ai_addrlen) < 0 ||
+            listen(fd, SOMAXCONN) < 0)
+                return -errno;
+
+        return TAKE_FD(fd);
+}
+
+static int log_listen_error(int error, const char *address) {
+        switch (-error) {
+        case EADDRINUSE:
+                return log_error_errno(error, "Cannot listen on %s: another program does. Stop it, or choose another "
+                                              "address with Metrics.Listen= in the configuration", address);
+        case EADDRNOTAVAIL:
+                return log_error_errno(error, "Cannot listen on %s: no network interface has this address. Correct "
+                                              "Metrics.Listen= in the configuration", address);
+        case EACCES:
+                return log_error_errno(error, "Cannot listen on %s: ports below 1024 need CAP_NET_BIND_SERVICE. Choose "
+                                              "another port with Metrics.Listen= in the configuration", address);
+        case EAFNOSUPPORT:
+                return log_error_errno(error, "Cannot listen on %s: this host has no such protocol. Remove the address "
+                                              "from Metrics.Listen= in the configuration", address);
+        default:
+                return log_error_errno(error, "Cannot listen on %s, see Metrics.Listen= in the configuration", address);
+        }
+}
+
+static uint16_t port_of(int fd) {
+        union {
+                struct sockaddr sa;
+                struct sockaddr_in in;
+                struct sockaddr_in6 in6;
+        } u = {};
+        socklen_t size = sizeof(u);
+
+        if (getsockname(fd, &u.sa, &size) < 0)
+                return 0;
+
+        return ntohs(u.sa.sa_family == AF_INET6 ? u.in6.sin6_port : u.in.sin_port);
+}
+
+int http_listen(const char *address, int *ret_family, uint16_t *ret_port) {
+        _cleanup_(free_addresses) struct addrinfo *ai = NULL;
+        char host[HOST_SIZE];
+        const char *port;
+        int fd;
+
+        int r = split_address(address, host, &port);
+        if (r >= 0)
+                r = resolve(host, port, *host ? AF_UNSPEC : AF_INET6, &ai);
+        if (r < 0)
+                return log_error_errno(-EINVAL, "Metrics.Listen=: \"%s\" is no address to listen on. Write "
+                                                "127.0.0.1:10066, [::1]:10066 or :10066 (all addresses)", address);
+
+        /* ":PORT" is one socket for both protocols, and IPv4 alone on a host without IPv6. */
+        fd = open_socket(ai, *host);
+        if (fd == -EAFNOSUPPORT && !*host) {
+                freeaddrinfo(TAKE_PTR(ai));
+                r = resolve(host, port, AF_INET, &ai);
+                if (r < 0)
+                        return log_listen_error(r, address);
+                fd = open_socket(ai, false);
+        }
+        if (fd < 0)
+                return log_listen_error(fd, address);
+
+        *ret_family = ai->ai_family;
+        *ret_port = port_of(fd);
+        return fd;
+}

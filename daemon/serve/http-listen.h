@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+#include <stdint.h>
+
+/*
+ * Opens the listening socket of an address as Metrics.Listen= has it. Returns a descriptor, -EINVAL
+ * for a bad address or another negative errno; the error is logged with its remedy. *ret_family is
+ * AF_INET or AF_INET6, *ret_port the port in use (port 0 takes any free one).
+ */
+int http_listen(const char *address, int *ret_family, uint16_t *ret_port);
