@@ -579,8 +579,9 @@ def test_top_live(terminal):
     top.expect("cgroups, blkio swapin, last")
     top.send("w")
     top.expect("last 15min")
-    top.send("\033[A\033OB")  # cursor keys are no orders
-    top.expect("by total")
+    top.send("\033[15~\033OM")  # F5 and Enter of the keypad, not the orders 5 and M
+    frames = "".join(top.read(0.5))
+    assert "by total" in frames and "by p50" not in frames and "by mean" not in frames
     top.send("M")
     top.expect("by mean")
     top.send("s")
@@ -621,8 +622,7 @@ def test_top_suspends(terminal):
     top.expect(r"drowssap.*\033\[J")
     top.process.send_signal(signal.SIGTSTP)
     top.expect(r"\033\[\?1049l")
-    time.sleep(0.1)
-    assert os.waitpid(top.process.pid, os.WUNTRACED | os.WNOHANG)[0] == top.process.pid
+    assert os.WIFSTOPPED(os.waitpid(top.process.pid, os.WUNTRACED)[1])
     assert termios.tcgetattr(top.slave) == top.before
     top.process.send_signal(signal.SIGCONT)
     top.expect(r"\033\[\?1049h.*postgresql")
