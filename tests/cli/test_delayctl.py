@@ -574,7 +574,7 @@ def test_top_live(terminal):
     assert re.search("cri-containerd-0a1b2.*postgresql.service", first, re.DOTALL)
 
     top.send("k")
-    top.frame("cgroups, blkio, last 5min.*gone.service")
+    top.frame("cgroups, blkio, last 5min.*gone.service.*gone.service")  # at once, and with the answer
     top.send("k")
     frames = top.frame("cgroups, swapin, last 5min.*postgresql.service")
     assert "No task waited" not in frames and "gone.service" not in frames.split("\033[H")[-1]
