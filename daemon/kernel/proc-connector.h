@@ -14,7 +14,7 @@ struct proc_connector;
 
 /*
  * Subscribes: first with an event mask (Linux 6.6 and later), without one where the kernel does not
- * acknowledge that. Returns -EPERM, -ENOENT (no CONFIG_PROC_EVENTS), -EPROTONOSUPPORT, -ECONNREFUSED
+ * acknowledge that. Events during the call are dropped: subscribe first, then scan. Returns -EPERM, -ENOENT (no CONFIG_PROC_EVENTS), -EPROTONOSUPPORT, -ECONNREFUSED
  * (network namespace), -ETIMEDOUT (never acknowledged: user or pid namespace), or another errno.
  */
 int proc_connector_open(struct proc_connector **ret);

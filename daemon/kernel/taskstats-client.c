@@ -205,6 +205,10 @@ static int connect_socket(struct taskstats_client *client) {
 
         client->walk.family = (uint16_t) family;
         client->fd = nl_socket_get_fd(client->socket);
+        r = netlink_set_no_enobufs(client->fd);
+        if (r < 0)
+                return r;
+
         return netlink_set_receive_buffer(client->fd, RECEIVE_BUFFER);
 }
 

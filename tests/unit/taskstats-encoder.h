@@ -114,7 +114,8 @@ struct message {
 };
 
 static inline void message_append(struct message *m, const void *bytes, size_t size) {
-        memcpy(m->bytes + m->size, bytes, size);
+        if (size > 0)
+                memcpy(m->bytes + m->size, bytes, size);
         m->size += size;
         while (m->size % 4)
                 m->bytes[m->size++] = 0;
