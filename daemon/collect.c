@@ -186,6 +186,9 @@ static int on_poll(sd_event_source *source, uint64_t usec, void *userdata) {
         struct collector *c = userdata;
         uint64_t now = collector_now();
 
+        /* Who was moved is to be known before what it has waited for. */
+        collector_tree_changed(c);
+
         ssize_t n = schedule_due(&c->accounting->schedule, now, &c->tids, &c->allocated_tids);
         if (n < 0)
                 collector_out_of_memory(c, (int) n);

@@ -172,7 +172,8 @@ void accounting_exec(struct accounting *a, uint64_t now_nsec, uint32_t tgid) {
 bool accounting_would_move(const struct accounting *a, uint32_t tid, uint64_t cgroup_key) {
         const struct task *task = task_newest(&a->tasks, tid);
 
-        return task && task->attribution != ATTRIBUTION_NONE
+        /* A task that was moved before its first sample was moved right after its fork: it waited where it is now. */
+        return task && task->sampled && task->attribution != ATTRIBUTION_NONE
                 && task->cgroup != cgroup_table_get(&a->cgroups, cgroup_key);
 }
 
