@@ -10,6 +10,7 @@
 #include "collect-internal.h"
 #include "collect.h"
 #include "kernel/kernel-info.h"
+#include "kernel/monotonic.h"
 #include "log.h"
 
 /* Exit records are gathered for this long before they are read: a wake-up for each would cost more than the records. */
@@ -59,7 +60,7 @@ void collector_no_problem(struct collector *c, const char *id) {
 
 /* Sampled first, so that what it has waited for so far stays in the cgroup where it happened. */
 void collector_place(struct collector *c, uint32_t tid, uint64_t cgroup_id) {
-        if (accounting_would_move(c->accounting, tid, cgroup_id))
+        if (accounting_would_move(c->accounting, monotonic_nsec(), tid, cgroup_id))
                 collector_query(c, &tid, 1);
 
         collector_out_of_memory(c, accounting_place(c->accounting, collector_now(), tid, 0, cgroup_id));

@@ -15,6 +15,9 @@
 /* The fork event follows the moment that becomes the start time within this span, preemption included. */
 #define FORK_EVENT_LATENESS_NSEC (20 * NSEC_PER_MSEC)
 
+/* A task that is found in another cgroup this soon after its fork was put there before it began its work. */
+#define LAUNCH_NSEC (50 * NSEC_PER_MSEC)
+
 /* So many minor faults without a single copy on write: no process gets that far with delay accounting on. */
 #define UNACCOUNTED_MINOR_FAULTS 100
 
@@ -111,15 +114,18 @@ int accounting_fork(struct accounting *a, uint64_t now_nsec, const struct fork_e
         /* A sweep or a reply may have told of the child before its event was read. */
         bool known = child && !child->forked && child->start_min_nsec <= event->time_nsec
                      && child->start_max_nsec >= earliest;
-        if (known)
+        if (known) {
                 task_set_tgid(&a->tasks, child, event->tgid);
-        else {
+                task_narrow_start(child, earliest, event->time_nsec);
+        } else {
                 int r = add_task(a, now_nsec, event->tid, event->tgid, earliest, event->time_nsec, true, &child);
                 if (r < 0)
                         return r;
                 child->uid = uid;
         }
         child->forked = true;
+        if (event->tid == event->tgid)
+                child->ppid = event->parent_tgid;
 
         if (known && child->attribution == ATTRIBUTION_CACHE)
                 return 0;
@@ -169,12 +175,15 @@ void accounting_exec(struct accounting *a, uint64_t now_nsec, uint32_t tgid) {
                         retire(a, now_nsec, task);
 }
 
-bool accounting_would_move(const struct accounting *a, uint32_t tid, uint64_t cgroup_key) {
+bool accounting_would_move(const struct accounting *a, uint64_t monotonic_nsec, uint32_t tid, uint64_t cgroup_key) {
         const struct task *task = task_newest(&a->tasks, tid);
 
-        /* A task that was moved before its first sample was moved right after its fork: it waited where it is now. */
-        return task && task->sampled && task->attribution != ATTRIBUTION_NONE
-                && task->cgroup != cgroup_table_get(&a->cgroups, cgroup_key);
+        if (!task || task->attribution == ATTRIBUTION_NONE
+            || task->cgroup == cgroup_table_get(&a->cgroups, cgroup_key))
+                return false;
+
+        /* Moved right after its fork, as by a service manager: it waited where it is now. */
+        return task->sampled || !task->forked || monotonic_nsec > task->start_max_nsec + LAUNCH_NSEC;
 }
 
 int accounting_place(struct accounting *a, uint64_t now_nsec, uint32_t tid, uint32_t tgid, uint64_t cgroup_key) {
@@ -396,6 +405,7 @@ static int64_t take_sample(
         task_narrow_start(task, sample->start_min_nsec, sample->start_max_nsec);
         if (sample->tgid != 0)
                 task_set_tgid(&a->tasks, task, sample->tgid);
+        task->ppid = sample->ppid;
         task->uid = sample->uid;
         judge_unaccounted(a, task, sample);
 
