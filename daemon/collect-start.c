@@ -160,7 +160,7 @@ int collector_start(struct collector *c, sd_event *event, const struct config *c
 
 void collector_done(struct collector *c) {
         sd_event_source **sources[] = {
-                &c->exit_source, &c->exit_timer, &c->connector_source, &c->tree_source,
+                &c->exit_source, &c->exit_timer, &c->connector_source, &c->connector_timer, &c->tree_source,
                 &c->poll_timer, &c->sweep_timer, &c->second_timer,
         };
 

@@ -12,8 +12,12 @@
 #include "kernel/kernel-info.h"
 #include "log.h"
 
-/* Exit records are gathered for this long before they are read: a wake-up for each would cost more than the records. */
+/*
+ * After a first record, which is read at once, further ones are gathered for this long: a wake-up for each
+ * would cost more than the record. Forks and execs are read sooner, while the task can still be looked at.
+ */
 #define EXIT_GATHER_NSEC (10 * NSEC_PER_MSEC)
+#define FORK_GATHER_NSEC (1 * NSEC_PER_MSEC)
 
 #define BUDGET_INTERVAL_NSEC (250 * NSEC_PER_MSEC)
 
@@ -215,19 +219,31 @@ void collector_arm_poll(struct collector *c) {
 static int on_exits_gathered(sd_event_source *source, uint64_t usec, void *userdata) {
         struct collector *c = userdata;
 
-        collector_drain(c);
-        (void) sd_event_source_set_enabled(c->exit_source, SD_EVENT_ON);
-        (void) sd_event_source_set_enabled(c->connector_source, SD_EVENT_ON);
-        return 0;
+        return sd_event_source_set_enabled(c->exit_source, SD_EVENT_ON);
 }
 
-static int on_records(sd_event_source *source, int fd, uint32_t events, void *userdata) {
+static int on_exits(sd_event_source *source, int fd, uint32_t events, void *userdata) {
         struct collector *c = userdata;
 
-        (void) sd_event_source_set_enabled(c->exit_source, SD_EVENT_OFF);
-        (void) sd_event_source_set_enabled(c->connector_source, SD_EVENT_OFF);
+        collector_drain(c);
+        (void) sd_event_source_set_enabled(source, SD_EVENT_OFF);
         (void) sd_event_source_set_time_relative(c->exit_timer, EXIT_GATHER_NSEC / NSEC_PER_USEC);
         return sd_event_source_set_enabled(c->exit_timer, SD_EVENT_ONESHOT);
+}
+
+static int on_forks_gathered(sd_event_source *source, uint64_t usec, void *userdata) {
+        struct collector *c = userdata;
+
+        return sd_event_source_set_enabled(c->connector_source, SD_EVENT_ON);
+}
+
+static int on_forks(sd_event_source *source, int fd, uint32_t events, void *userdata) {
+        struct collector *c = userdata;
+
+        drain_connector(c);
+        (void) sd_event_source_set_enabled(source, SD_EVENT_OFF);
+        (void) sd_event_source_set_time_relative(c->connector_timer, FORK_GATHER_NSEC / NSEC_PER_USEC);
+        return sd_event_source_set_enabled(c->connector_timer, SD_EVENT_ONESHOT);
 }
 
 static int on_sweep(sd_event_source *source, uint64_t usec, void *userdata) {
@@ -260,12 +276,15 @@ int collector_attach(struct collector *c) {
         static const uint64_t soon = 1, second = 1000000, accuracy = 1000;
         int r;
 
-        r = sd_event_add_io(c->event, &c->exit_source, exit_listener_fd(c->exits), EPOLLIN, on_records, c);
+        r = sd_event_add_io(c->event, &c->exit_source, exit_listener_fd(c->exits), EPOLLIN, on_exits, c);
         if (r < 0)
                 return r;
 
         if (c->connector) {
-                r = sd_event_add_io(c->event, &c->connector_source, proc_connector_fd(c->connector), EPOLLIN, on_records, c);
+                r = sd_event_add_io(c->event, &c->connector_source, proc_connector_fd(c->connector), EPOLLIN, on_forks, c);
+                if (r < 0)
+                        return r;
+                r = sd_event_add_time_relative(c->event, &c->connector_timer, CLOCK_MONOTONIC, soon, 1, on_forks_gathered, c);
                 if (r < 0)
                         return r;
         }

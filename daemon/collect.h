@@ -29,7 +29,7 @@ struct collector {
         struct proc_connector *connector; /* NULL where it is not to be had: then sweeps alone find new tasks */
         struct cgroup_tree *tree;
 
-        sd_event_source *exit_source, *exit_timer, *connector_source, *tree_source;
+        sd_event_source *exit_source, *exit_timer, *connector_source, *connector_timer, *tree_source;
         sd_event_source *poll_timer, *sweep_timer, *second_timer;
 
         /* Exit records of tasks that no fork event has told of yet: accounted after the events that wait. */
