@@ -176,6 +176,8 @@ void collector_done(struct collector *c) {
         if (c->client)
                 c->client = taskstats_client_close(c->client);
         c->accounting = accounting_free(c->accounting);
+        for (size_t i = 0; i < c->n_pending; i++)
+                free((void *) c->pending[i].raw);
         free(c->pending);
         free(c->joined);
         free(c->tids);

@@ -309,6 +309,8 @@ static int walk_record(const struct taskstats_walk *walk, uint32_t sequence, con
                                 subtract_saturating(walk->made_min_nsec, sample.lifetime_nsec), NSEC_PER_USEC);
                 sample.start_max_nsec = subtract_saturating(walk->made_max_nsec, sample.lifetime_nsec);
         }
+        sample.raw = record.payload;
+        sample.raw_size = record.size;
 
         walk->record(&sample, sequence, walk->userdata);
         return 0;
