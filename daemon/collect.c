@@ -11,6 +11,7 @@
 #include "collect.h"
 #include "kernel/kernel-info.h"
 #include "log.h"
+#include "recorder.h"
 
 /* Exit records are gathered for this long before they are read: a wake-up for each would cost more than the records. */
 #define EXIT_GATHER_NSEC (10 * NSEC_PER_MSEC)
@@ -50,11 +51,17 @@ void collector_problem(
 
         if (health_raise(c->health, id, severity, message, remedy) > 0)
                 log_full(severity == PROBLEM_FAILING ? LOG_ERR : LOG_WARNING, "%s %s", message, remedy);
+        if (c->recorder)
+                recorder_problem(c->recorder, collector_now(), id, severity, message, remedy);
 }
 
 void collector_no_problem(struct collector *c, const char *id) {
-        if (health_clear(c->health, id))
-                log_info("The problem %s is gone.", id);
+        if (!health_clear(c->health, id))
+                return;
+
+        log_info("The problem %s is gone.", id);
+        if (c->recorder)
+                recorder_problem_gone(c->recorder, collector_now(), id);
 }
 
 /*

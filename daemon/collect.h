@@ -60,7 +60,12 @@ uint64_t collector_now(void); /* CLOCK_BOOTTIME */
  * Opens all kernel sources and takes the first sweep and poll; ends when the feed of exit records is
  * proven. Every error is logged with its remedy. On success, *ret lives until collector_done().
  */
-int collector_start(struct collector *c, sd_event *event, const struct config *config, struct health *health);
+int collector_start(
+                struct collector *c,
+                sd_event *event,
+                const struct config *config,
+                struct health *health,
+                struct recorder *recorder); /* NULL: nothing is recorded */
 void collector_done(struct collector *c);
 
 void collector_fill_status(struct collector *c, struct status_facts *ret);

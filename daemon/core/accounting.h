@@ -60,7 +60,8 @@ struct fork_event {
 
 /*
  * All that goes into the accounting, one event for each call below that changes it. Fed to another
- * accounting in the same order, with the same configuration, they give the same numbers.
+ * accounting in the same order, with the same configuration, they give the same numbers. Recordings
+ * hold the types as numbers: new ones go to the end.
  */
 enum accounting_event_type {
         ACCOUNTING_CGROUP_ADDED,
