@@ -53,7 +53,6 @@ void cgroup_watch_remove(struct cgroup_tree *t, struct cgroup_node *node) {
         hash_remove(&t->by_wd, (uint64_t) node->wd);
         (void) inotify_rm_watch(t->inotify_fd, node->wd);
         node->wd = -1;
-        t->watches_exhausted = false;
 }
 
 static bool is_membership_file(const char *name) {
@@ -96,8 +95,6 @@ static int on_event(struct cgroup_tree *t, const struct inotify_event *event, co
         }
 
         int r = cgroup_node_discover(t, node, name, &child);
-        if (r > 0)
-                cgroup_node_joined(t, child);
         return r < 0 ? r : 0;
 }
 

@@ -12,12 +12,6 @@
 #include "kernel/monotonic.h"
 #include "kernel/netlink-socket.h"
 
-/*
- * Datagrams lie this much further apart than their room: at a stride of whole pages the first lines
- * of all of them would compete for the same few sets of the L1 cache.
- */
-#define DATAGRAM_SKEW 704
-
 struct netlink_batch {
         unsigned n;
         struct mmsghdr *headers;
@@ -134,7 +128,6 @@ int netlink_wait(int fd, uint64_t timeout_nsec) {
 
 struct netlink_batch *netlink_batch_new(unsigned n, size_t datagram_size) {
         struct netlink_batch *b = calloc(1, sizeof(*b));
-        size_t stride = datagram_size + DATAGRAM_SKEW;
 
         if (!b)
                 return NULL;
@@ -143,12 +136,12 @@ struct netlink_batch *netlink_batch_new(unsigned n, size_t datagram_size) {
         b->headers = calloc(n, sizeof(*b->headers));
         b->buffers = calloc(n, sizeof(*b->buffers));
         b->senders = calloc(n, sizeof(*b->senders));
-        b->bytes = calloc(n, stride);
+        b->bytes = calloc(n, datagram_size);
         if (!b->headers || !b->buffers || !b->senders || !b->bytes)
                 return netlink_batch_free(b);
 
         for (unsigned i = 0; i < n; i++) {
-                b->buffers[i] = (struct iovec) { b->bytes + i * stride, datagram_size };
+                b->buffers[i] = (struct iovec) { b->bytes + i * datagram_size, datagram_size };
                 b->headers[i].msg_hdr = (struct msghdr) {
                         .msg_name = &b->senders[i],
                         .msg_namelen = sizeof(b->senders[i]),

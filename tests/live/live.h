@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/netlink.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -86,6 +88,29 @@ static inline int live_run_in_child(int (*function)(void)) {
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_true(WIFEXITED(status));
         return -WEXITSTATUS(status);
+}
+
+/* Our netlink sockets of a protocol, which their owners do not show: the first from fd on, or -1. */
+static inline int live_netlink_socket(int protocol, int fd) {
+        for (; fd < 1024; fd++) {
+                int value;
+                socklen_t size = sizeof(value);
+
+                if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &value, &size) == 0 && value == AF_NETLINK
+                    && getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &value, &size) == 0 && value == protocol)
+                        return fd;
+        }
+
+        return -1;
+}
+
+/* Whether an overrun leaves the socket usable, instead of dropping everything until it has been read empty. */
+static inline bool live_no_enobufs(int fd) {
+        int value = 0;
+        socklen_t size = sizeof(value);
+
+        assert_int_equal(getsockopt(fd, SOL_NETLINK, NETLINK_NO_ENOBUFS, &value, &size), 0);
+        return value;
 }
 
 /* Writes kernel.task_delayacct; tests put back what they found. */

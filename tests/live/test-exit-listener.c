@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* The file itself, so that its steps can be taken one by one. */
+#include "kernel/exit-listener.c"
+
 #include <sched.h>
-#include <string.h>
 
-#include <delayd/limits.h>
-
-#include "kernel/exit-listener.h"
-#include "kernel/monotonic.h"
 #include "kernel/taskstats-client.h"
 #include "live.h"
 
@@ -74,6 +73,8 @@ static void every_child_has_its_record(void **state) {
 
         assert_true(exit_listener_receive_buffer(l) >= 8U << 20);
         assert_false(exit_listener_filtering(l));
+        for (int fd = 0; (fd = live_netlink_socket(NETLINK_GENERIC, fd)) >= 0; fd++)
+                assert_true(live_no_enobufs(fd));
         drain(l, &t);
 
         for (unsigned i = 0; i < STORM; i++) {
@@ -129,8 +130,10 @@ static void a_record_says_what_the_child_was(void **state) {
         exit_listener_close(l);
 }
 
-static void child_on_each_cpu(void) {
+/* Returns how many children that were. */
+static unsigned child_on_each_cpu(void) {
         cpu_set_t all, one;
+        unsigned n = 0;
 
         assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
         for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
@@ -140,8 +143,10 @@ static void child_on_each_cpu(void) {
                 CPU_SET(cpu, &one);
                 assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
                 live_short_child();
+                n++;
         }
         assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
+        return n;
 }
 
 /* What the drop counters say, what the sequence numbers say, and what was forked agree to the record. */
@@ -185,17 +190,46 @@ static void an_overrun_is_counted_exactly(void **state) {
         assert_int_equal(counts.gaps, counts.lost);
         assert_int_equal(counts.malformed, 0);
 
-        /* The feed goes on. */
+        /* The feed goes on; a storm of others may fill so small a buffer once more. */
         t = (struct tally) {};
-        live_short_child();
-        drain(l, &t);
-        assert_int_equal(t.ours, 1);
+        for (tries = 0; t.ours == 0; tries++) {
+                assert_true(tries < 100);
+                drain(l, &t);
+                live_short_child();
+                drain(l, &t);
+        }
 
         exit_listener_close(l);
         exit_listener_close(witness);
 }
 
 static void records_before_the_acknowledgement_are_kept(void **state) {
+        struct exit_listener *l = open_listener(8U << 20, 0);
+        struct exit_listener_counts counts;
+        struct tally t = {};
+        unsigned children = 0;
+
+        /* Registering once more changes nothing, and is acknowledged; here records wait beside the acknowledgement. */
+        for (size_t i = 0; i < l->n; i++) {
+                struct exit_socket *s = &l->sockets[i];
+                uint32_t sequence;
+
+                children += child_on_each_cpu();
+                assert_int_equal(send_cpu_command(s, family, TASKSTATS_CMD_ATTR_REGISTER_CPUMASK, true, &sequence), 0);
+                assert_int_equal(wait_for_ack(l, s, sequence), 0);
+        }
+
+        drain(l, &t);
+        assert_int_equal(t.ours, children);
+        drain(l, &t);
+        assert_int_equal(t.ours, children); /* once */
+        exit_listener_counts(l, &counts);
+        assert_int_equal(counts.gaps, 0);
+        assert_int_equal(counts.malformed, 0);
+        exit_listener_close(l);
+}
+
+static void nothing_is_missing_at_the_start(void **state) {
         pid_t storm = live_start_storm();
 
         for (unsigned i = 0; i < 40; i++) {
@@ -211,13 +245,32 @@ static void records_before_the_acknowledgement_are_kept(void **state) {
                 usleep(1000);
                 drain(l, &t);
                 exit_listener_counts(l, &counts);
-                assert_int_equal(counts.gaps, 0); /* which one between the early ones and the rest would be */
+                assert_int_equal(counts.gaps, 0);
                 assert_int_equal(counts.malformed, 0);
                 exit_listener_close(l);
         }
 
         kill(storm, SIGKILL);
         live_reap(storm);
+}
+
+/* Whoever gets the port id next does not get our records. */
+static void closing_deregisters(void **state) {
+        struct exit_listener *l = open_listener(8U << 20, 0);
+        struct sockaddr_nl address = {
+                .nl_family = AF_NETLINK,
+                .nl_pid = nl_socket_get_local_port(l->sockets[0].netlink),
+        };
+        uint8_t buf[64];
+
+        exit_listener_close(l);
+        int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_GENERIC);
+        assert_true(fd >= 0);
+        assert_int_equal(bind(fd, (struct sockaddr *) &address, sizeof(address)), 0);
+        child_on_each_cpu();
+        assert_int_equal(recv(fd, buf, sizeof(buf), MSG_DONTWAIT), -1);
+        assert_int_equal(errno, EAGAIN);
+        close(fd);
 }
 
 #define FILE_SIZE (256U << 10)
@@ -377,6 +430,8 @@ int main(void) {
                 cmocka_unit_test(a_record_says_what_the_child_was),
                 cmocka_unit_test(an_overrun_is_counted_exactly),
                 cmocka_unit_test(records_before_the_acknowledgement_are_kept),
+                cmocka_unit_test(nothing_is_missing_at_the_start),
+                cmocka_unit_test(closing_deregisters),
                 cmocka_unit_test_setup_teardown(the_filter_drops_what_never_waited, delayacct_on, delayacct_back),
                 cmocka_unit_test(the_self_test_sees_through_the_filter),
                 cmocka_unit_test(failures_have_their_errno),

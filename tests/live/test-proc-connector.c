@@ -159,6 +159,7 @@ static void an_overrun_is_counted(void **state) {
         struct tally t = {};
         int small = 16 << 10;
 
+        assert_true(live_no_enobufs(proc_connector_fd(c)));
         assert_int_equal(setsockopt(proc_connector_fd(c), SOL_SOCKET, SO_RCVBUF, &small, sizeof(small)), 0);
         for (unsigned i = 0; i < STORM; i++)
                 live_short_child();
@@ -168,9 +169,11 @@ static void an_overrun_is_counted(void **state) {
 
         /* The feed goes on. */
         t = (struct tally) {};
-        live_short_child();
-        drain(c, &t);
-        assert_int_equal(t.forks, 1);
+        for (unsigned tries = 0; t.forks == 0; tries++) {
+                assert_true(tries < 100);
+                live_short_child();
+                drain(c, &t);
+        }
         proc_connector_close(c);
 }
 
@@ -206,38 +209,57 @@ static void failures_have_their_errno(void **state) {
 
 /* Datagrams made by hand */
 
+struct parts {
+        struct nlmsghdr header;
+        struct cb_id id;
+        uint16_t length; /* of the event, as the connector says */
+};
+
+static bool parse_parts(const struct parts *parts, size_t size, struct event *ret) {
+        uint8_t datagram[OFFSET_EVENT + sizeof(struct event)];
+        struct cn_msg message = { .id = parts->id, .ack = 5, .len = parts->length };
+        struct event event = { .what = EVENT_FORK, .data = { 1, 1, 2, 3 } };
+        uint32_t ack = 0;
+
+        memcpy(datagram, &parts->header, sizeof(parts->header));
+        memcpy(datagram + NLMSG_HDRLEN, &message, sizeof(message));
+        memcpy(datagram + OFFSET_EVENT, &event, sizeof(event));
+
+        uint8_t *exact = malloc(size); /* so that a sanitizer sees one byte too many */
+        assert_non_null(exact);
+        memcpy(exact, datagram, size);
+        bool parsed = parse_event(exact, size, ret, &ack);
+        free(exact);
+        if (parsed)
+                assert_int_equal(ack, 5);
+        return parsed;
+}
+
 static void hostile_datagrams_are_ignored(void **state) {
-        struct {
-                struct nlmsghdr header;
-                struct cn_msg message;
-                struct event event __attribute__((packed));
-        } __attribute__((packed)) good = {
-                .header = { .nlmsg_len = sizeof(good), .nlmsg_type = NLMSG_DONE },
-                .message = { .id = { CN_IDX_PROC, CN_VAL_PROC }, .ack = 5, .len = sizeof(struct event) },
-                .event = { .what = EVENT_FORK, .data = { 1, 1, 2, 2 } },
-        }, bad;
+        const size_t size = OFFSET_EVENT + sizeof(struct event);
+        const struct parts good = {
+                .header = { .nlmsg_len = (uint32_t) size, .nlmsg_type = NLMSG_DONE },
+                .id = { CN_IDX_PROC, CN_VAL_PROC },
+                .length = sizeof(struct event),
+        };
+        struct parts bad;
         struct event event;
-        uint32_t ack;
 
-        assert_true(parse_event(&good, sizeof(good), &event, &ack));
-        assert_int_equal(event.data[2], 2);
-        assert_int_equal(ack, 5);
-        for (size_t size = 0; size < sizeof(good); size++) {
-                uint8_t *cut = malloc(size);
+        assert_true(parse_parts(&good, size, &event));
+        assert_int_equal(event.data[3], 3);
+        for (size_t cut = 1; cut < size; cut++)
+                assert_false(parse_parts(&good, cut, &event));
 
-                memcpy(cut, &good, size);
-                assert_false(parse_event(cut, size, &event, &ack));
-                free(cut);
-        }
-
-        bad = good, bad.header.nlmsg_len = sizeof(good) + 1;
-        assert_false(parse_event(&bad, sizeof(bad), &event, &ack));
+        bad = good, bad.header.nlmsg_len++;
+        assert_false(parse_parts(&bad, size, &event));
         bad = good, bad.header.nlmsg_len = 40;
-        assert_false(parse_event(&bad, sizeof(bad), &event, &ack));
-        bad = good, bad.message.id.idx = 2;
-        assert_false(parse_event(&bad, sizeof(bad), &event, &ack));
-        bad = good, bad.message.len = 8;
-        assert_false(parse_event(&bad, sizeof(bad), &event, &ack));
+        assert_false(parse_parts(&bad, size, &event));
+        bad = good, bad.id.idx++;
+        assert_false(parse_parts(&bad, size, &event));
+        bad = good, bad.id.val++;
+        assert_false(parse_parts(&bad, size, &event));
+        bad = good, bad.length = 8;
+        assert_false(parse_parts(&bad, size, &event));
 }
 
 int main(void) {
