@@ -9,32 +9,32 @@ import pytest
 
 from daemon import DELAYD, Daemon, environment, free_port, wait_until
 
-# Descriptors are passed from 3 on, and LISTEN_PID has to be the number that delayd will have.
-EXEC = 'export LISTEN_PID=$$; exec "$@"'
-
 
 class PassedSockets(Daemon):
-    """A delayd that is given sockets the way systemd does it."""
+    """A delayd that is given sockets the way systemd does it: from descriptor 3 on, with names."""
 
     def __init__(self, log, sockets, *args):
-        first = 100
-        for number, (sock, _name) in enumerate(sockets):
-            os.dup2(sock.fileno(), first + number, inheritable=True)
-
-        def arrange():
-            for number in range(len(sockets)):
-                os.dup2(first + number, 3 + number, inheritable=True)
-
         self.port = 0
         self.log_path = log
         env = environment(None)
         env.update(LISTEN_FDS=str(len(sockets)), LISTEN_FDNAMES=":".join(name for _sock, name in sockets))
-        with open(log, "wb") as file:
-            self.process = subprocess.Popen(
-                ["sh", "-c", EXEC, "sh", DELAYD, "--bus=none", *args], env=env, preexec_fn=arrange, close_fds=False,
-                stdin=subprocess.DEVNULL, stdout=file, stderr=file)
-        for number in range(len(sockets)):
-            os.close(first + number)
+
+        first = 100
+        script = ""
+        for number, (sock, _name) in enumerate(sockets):
+            os.dup2(sock.fileno(), first + number, inheritable=True)
+            script += "exec %d<&%d %d<&-; " % (3 + number, first + number, first + number)
+        # LISTEN_PID has to be the number that delayd will have.
+        script += 'export LISTEN_PID=$$; exec "$@"'
+        copies = range(first, first + len(sockets))
+        try:
+            with open(log, "wb") as file:
+                self.process = subprocess.Popen(
+                    ["bash", "-c", script, "bash", DELAYD, "--bus=none", *args], env=env, pass_fds=copies,
+                    stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+        finally:
+            for copy in copies:
+                os.close(copy)
 
 
 @pytest.fixture
