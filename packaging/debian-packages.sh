@@ -7,6 +7,7 @@ BUILD_PACKAGES=(
         libcmocka-dev libinih-dev libjson-c-dev libmicrohttpd-dev
         libnl-3-dev libnl-genl-3-dev libsystemd-dev zlib1g-dev
 )
+DEB_PACKAGES=(dbus-daemon debhelper dpkg-dev python3 python3-pytest systemd)
 DEMONSTRATION_PACKAGES=(curl dbus-daemon)
 TEST_PACKAGES=(
         dbus-bin dbus-daemon libcap2-bin procps prometheus
