@@ -8,6 +8,7 @@ BUILD_PACKAGES=(
         libnl-3-dev libnl-genl-3-dev libsystemd-dev zlib1g-dev
 )
 DEB_PACKAGES=(dbus-daemon debhelper dpkg-dev python3 python3-pytest systemd)
+PACKAGING_PACKAGES=(git groff-base lintian man-db rpm rpmlint shellcheck)
 DEMONSTRATION_PACKAGES=(curl dbus-daemon)
 TEST_PACKAGES=(
         dbus-bin dbus-daemon libcap2-bin procps prometheus
