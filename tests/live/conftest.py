@@ -57,6 +57,12 @@ def host():
         yield
 
 
+@pytest.fixture(autouse=True)
+def accounting_on(host):
+    """Whatever another program did to the switch in the meantime."""
+    hosttools.DELAYACCT.write_text("1", encoding="ascii")
+
+
 @pytest.fixture(scope="session")
 def cgroup_base(host):
     base = hosttools.Cgroup("delayd-test-%d" % os.getpid())

@@ -140,14 +140,15 @@ def test_json_pretty_is_the_same(daemon, waited):
 @pytest.mark.parametrize("path, status, word", [
     ("/api/v1/histogram?cgroup=/no/such/cgroup&kind=blkio", 404, "/no/such/cgroup"),
     ("/api/v1/histogram?kind=blkio", 400, "cgroup"),
-    ("/api/v1/histogram?cgroup=/&kind=disk", 400, "disk"),
+    ("/api/v1/histogram?cgroup=/&kind=disk", 400, "swapin"),
     ("/api/v1/cgroups?window=soon", 400, "window"),
     ("/api/v1/cgroups?sort=colour", 400, "sort"),
     ("/api/v1/cgroups?limit=-1", 400, "limit"),
     ("/api/v1/tasks", 404, ""),
     ("/nothing", 404, ""),
     ("/metrics/../../etc/passwd", 404, ""),
-    ("/api/v1/histogram?cgroup=%00%ff%zz", 404, ""),
+    ("/api/v1/histogram?cgroup=%ff%zz", 404, ""),
+    ("/api/v1/histogram?cgroup=%00", 400, "NUL"),
 ])
 def test_bad_questions_over_http(daemon, path, status, word):
     got, _headers, body = daemon.http(path)

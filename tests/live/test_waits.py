@@ -39,7 +39,7 @@ def test_a_reader_of_50ms_is_seen_whole(daemon, cgroups, workload, cold_file):
     cgroup = cgroups("short")
     record = short_reader(workload, cgroup, cold_file, fifo=True)
     assert record.etime_usec < 50_000
-    assert record.blkio_count >= 24
+    assert record.blkio_count >= 12
 
     delays = daemon.wait_for_waits(cgroup.path, "blkio", record.blkio_count)
     assert delays["rejected_waits"] == 0
@@ -67,7 +67,7 @@ def test_many_short_readers_in_one_cgroup(daemon, cgroups, workload, cold_file):
     cgroup = cgroups("many")
     records = [short_reader(workload, cgroup, cold_file, fifo=True, blocks=3) for _ in range(40)]
     waits = sum(record.blkio_count for record in records)
-    assert waits >= 120
+    assert waits >= 60
     assert_is_truth(daemon.wait_for_waits(cgroup.path, "blkio", waits), records, "blkio")
 
 
@@ -88,7 +88,7 @@ def test_a_live_task_is_polled(daemon, cgroups, workload, cold_file):
     reader = workload(cgroup, "cold-reader", "--blocks=30", "--hold", cold_file, fifo=True)
     reader.first_line()
     truth = taskstats.live(reader.pid)
-    assert truth.blkio_count >= 30
+    assert truth.blkio_count >= 15
 
     delays = daemon.wait_for_waits(cgroup.path, "blkio", truth.blkio_count)
     assert delays["waits"] == truth.blkio_count
