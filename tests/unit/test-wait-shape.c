@@ -98,7 +98,7 @@ static void quantiles_of_a_sampled_task(void **state) {
                 double got = (double) histogram_quantile(&seen, quantiles[i], 1, UINT64_MAX);
                 double mean = (double) histogram_quantile(&means, quantiles[i], 1, UINT64_MAX);
 
-                print_message("p%g: truth %.0f, spread %.0f, means %.0f ns\n", quantiles[i] * 100, is, got, mean);
+                print_message("# p%g: truth %.0f, spread %.0f, means %.0f ns\n", quantiles[i] * 100, is, got, mean);
                 assert_true(fabs(log2(got / is)) < 0.25);
                 means_would_do = means_would_do && fabs(log2(mean / is)) < 0.25;
         }
