@@ -144,7 +144,6 @@ int collector_start(
                 .event = event,
                 .recorder = recorder,
                 .started_nsec = collector_now(),
-                .budget_checked_nsec = collector_now(),
         };
 
         clock_gettime(CLOCK_MONOTONIC, &ts);
@@ -180,6 +179,7 @@ int collector_start(
         ssize_t n = schedule_due(&c->accounting->schedule, collector_now(), &c->tids, &c->allocated_tids);
         if (n > 0)
                 collector_query(c, c->tids, (size_t) n);
+        collector_start_budget(c);
         collector_arm_poll(c);
 
         log_info("Linux %s, taskstats version %u, cgroups %s: %zu cgroups, %zu tasks.",
