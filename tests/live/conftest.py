@@ -98,6 +98,20 @@ def workload(cgroups):
         program.end()
 
 
+@pytest.fixture
+def launcher(cgroups):
+    """Starts shells that run programs in a cgroup; they are real-time tasks, which the fault of Linux 6.12 spares."""
+    started = []
+
+    def start(cgroup, fifo=True):
+        started.append(hosttools.Launcher(cgroup, fifo))
+        return started[-1]
+
+    yield start
+    for shell in started:
+        shell.end()
+
+
 @pytest.fixture(scope="session")
 def disk_directory():
     """A directory on a disk that waits: not a tmpfs, as /tmp may be."""
@@ -143,8 +157,9 @@ def bus(run_directory):
 
 @pytest.fixture(scope="session")
 def daemon(host, bus, run_directory):
-    """The delayd that most tests look at, with its defaults."""
-    daemon = Daemon(run_directory / "delayd.log", bus.address)
+    """The delayd that most tests look at; with room for what other programs on the host do to cgroups meanwhile."""
+    daemon = Daemon(run_directory / "delayd.log", bus.address,
+                    "--set", "Collect.MaxCgroups=200000", "--set", "Metrics.MaxCgroups=200000")
     try:
         daemon.wait_ready()
         yield daemon

@@ -169,16 +169,21 @@ class Daemon:
         rows = self.ctl_json("cgroups", "--limit=0", "--window=1h", *args)["cgroups"]
         return next((row for row in rows if row["cgroup"] == path), None)
 
-    def wait_for_waits(self, path, kind, waits):
+    def wait_for_waits(self, path, kind, waits, seconds=10):
         """The delays of a kind, once all of them are there: counted, or refused as impossible and counted as that."""
         def there():
             row = self.cgroup(path)
             return row and row[kind]["waits"] + row[kind]["rejected_waits"] >= waits and row[kind]
 
         try:
-            return wait_until("%d %s waits in %s" % (waits, kind, path), there)
+            return wait_until("%d %s waits in %s" % (waits, kind, path), there, seconds)
         except AssertionError as error:
             raise AssertionError("%s; the row is %r\n%s" % (error, self.cgroup(path), self.log())) from None
+
+    def settle(self, cgroup):
+        """Waits until the tasks of a cgroup are known to be in it."""
+        wait_until("tasks of %s" % cgroup.path,
+                   lambda: (self.cgroup(cgroup.path) or {}).get("tasks") == len(cgroup.processes()))
 
     def call(self, member, signature="", *args, prefix=()):
         """A bare D-Bus call, as another program would make it; returns the completed process."""

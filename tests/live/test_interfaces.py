@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+import hosttools
 import taskstats
 from daemon import wait_until
 
@@ -14,14 +15,14 @@ NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 
 
 @pytest.fixture
-def waited(daemon, cgroups, workload, cold_file, request):
+def waited(daemon, cgroups, launcher, cold_file, request):
     """A cgroup with some waits in it."""
     cgroup = cgroups(request.node.name.replace("[", "-").replace("]", "").replace("/", "-"))
+    shell = launcher(cgroup)
+    daemon.settle(cgroup)
     with taskstats.ExitRecords() as exits:
-        reader = workload(cgroup, "cold-reader", "--blocks=12", cold_file, fifo=True)
-        reader.finish()
-        record = exits.wait_for(reader.pid)
-    daemon.wait_for_waits(cgroup.path, "blkio", record.blkio_count)
+        record = exits.wait_for(shell.run(hosttools.WORKLOADS / "cold-reader", "--blocks=12", cold_file)["pid"])
+    daemon.wait_for_waits(cgroup.path, "blkio", record.blkio_count + taskstats.live(shell.pid).blkio_count)
     return cgroup
 
 
