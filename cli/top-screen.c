@@ -99,7 +99,8 @@ static int print_table(const struct live *live, const struct delay_lines *lines,
         int r;
 
         if (lines->n == 0) {
-                if (live->list)
+                /* While an answer is due, the last one may be about other kinds. */
+                if (live->list && !live->call)
                         list_print_nothing(lines, stream);
                 return 0;
         }

@@ -115,7 +115,7 @@ int collector_start(struct collector *c, sd_event *event, const struct config *c
                 .health = health,
                 .event = event,
                 .started_nsec = collector_now(),
-                .budget_started_nsec = collector_now(),
+                .budget_checked_nsec = collector_now(),
         };
 
         clock_gettime(CLOCK_MONOTONIC, &ts);

@@ -15,6 +15,8 @@
 /* Exit records are gathered for this long before they are read: a wake-up for each would cost more than the records. */
 #define EXIT_GATHER_NSEC (10 * NSEC_PER_MSEC)
 
+#define BUDGET_INTERVAL_NSEC (250 * NSEC_PER_MSEC)
+
 /* Sweeps find what events did not tell; where the kernel tells of forks they are only a safety net. */
 #define SWEEP_INTERVAL_NSEC (10 * NSEC_PER_SEC)
 
@@ -25,10 +27,10 @@ uint64_t collector_now(void) {
         return (uint64_t) ts.tv_sec * NSEC_PER_SEC + (uint64_t) ts.tv_nsec;
 }
 
-static uint64_t thread_cpu_now(void) {
+static uint64_t process_cpu_now(void) {
         struct timespec ts;
 
-        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
         return (uint64_t) ts.tv_sec * NSEC_PER_SEC + (uint64_t) ts.tv_nsec;
 }
 
@@ -153,10 +155,6 @@ static void on_reply(uint32_t tid, int error, const struct task_sample *sample, 
         if (error < 0)
                 return;
 
-        /* The TID has a new owner: the exit record of the old one is already queued. */
-        if (accounting_is_new_task(c->accounting, sample))
-                collector_drain(c);
-
         collector_out_of_memory(c, accounting_live_sample(c->accounting, collector_now(), sample));
 }
 
@@ -170,31 +168,23 @@ void collector_query(struct collector *c, const uint32_t *tids, size_t n) {
                 collector_no_problem(c, "polling");
 }
 
-/*
- * Faster sampling is paid for from the budget: when a second's polls took more than CpuBudget= allows, the
- * fastest level is given up, and comes back when less than half was used.
- */
-static void keep_budget(struct collector *c, uint64_t now, uint64_t used) {
-        struct schedule *s = &c->accounting->schedule;
-        uint64_t span = now - c->budget_started_nsec;
+/* The budget is for the whole daemon, so sampling is what gives way when exits or scrapes cost more. */
+static void keep_budget(struct collector *c, uint64_t now) {
+        uint64_t span = now - c->budget_checked_nsec;
 
-        c->budget_used_nsec += used;
-        if (span < NSEC_PER_SEC)
+        if (span < BUDGET_INTERVAL_NSEC)
                 return;
 
-        double share = (double) c->budget_used_nsec / (double) span;
-        if (share > c->config->cpu_budget && s->fastest < s->base)
-                s->fastest++;
-        else if (share < c->config->cpu_budget / 2 && s->fastest > 0)
-                s->fastest--;
-
-        c->budget_started_nsec = now;
-        c->budget_used_nsec = 0;
+        uint64_t used = process_cpu_now();
+        schedule_keep_budget(&c->accounting->schedule,
+                             (double) (used - c->budget_used_nsec) / (double) span, c->config->cpu_budget);
+        c->budget_checked_nsec = now;
+        c->budget_used_nsec = used;
 }
 
 static int on_poll(sd_event_source *source, uint64_t usec, void *userdata) {
         struct collector *c = userdata;
-        uint64_t now = collector_now(), cpu = thread_cpu_now();
+        uint64_t now = collector_now();
 
         /* Who was moved is to be known before what it has waited for. */
         collector_tree_changed(c);
@@ -206,7 +196,7 @@ static int on_poll(sd_event_source *source, uint64_t usec, void *userdata) {
                 collector_query(c, c->tids, (size_t) n);
 
         c->last_poll_nsec = collector_now() - now;
-        keep_budget(c, now, thread_cpu_now() - cpu);
+        keep_budget(c, now);
         collector_arm_poll(c);
         return 0;
 }
@@ -289,7 +279,8 @@ int collector_attach(struct collector *c) {
         r = sd_event_add_time_relative(c->event, &c->exit_timer, CLOCK_MONOTONIC, soon, accuracy, on_exits_gathered, c);
         if (r < 0)
                 return r;
-        r = sd_event_add_time(c->event, &c->poll_timer, CLOCK_BOOTTIME, soon, accuracy, on_poll, c);
+        /* Bursts need every sample at its time. */
+        r = sd_event_add_time(c->event, &c->poll_timer, CLOCK_BOOTTIME, soon, 1, on_poll, c);
         if (r < 0)
                 return r;
         r = sd_event_add_time_relative(c->event, &c->sweep_timer, CLOCK_MONOTONIC,

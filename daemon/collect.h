@@ -46,7 +46,7 @@ struct collector {
         uint64_t exits_lost_seen, events_lost_seen;
         uint64_t started_nsec;  /* CLOCK_BOOTTIME */
         uint64_t last_poll_nsec;
-        uint64_t budget_started_nsec, budget_used_nsec; /* CPU time of polls in the current second */
+        uint64_t budget_checked_nsec, budget_used_nsec; /* when, and the daemon's CPU time then */
 };
 
 uint64_t collector_now(void); /* CLOCK_BOOTTIME */

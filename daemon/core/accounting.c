@@ -85,7 +85,7 @@ static int add_task(
         task_set_cgroup(task, a->cgroups.unattributed, ATTRIBUTION_NONE);
 
         if (alive) {
-                int r = schedule_add(&a->schedule, task);
+                int r = schedule_add(&a->schedule, task, now_nsec);
                 if (r < 0) {
                         task_leave(&a->tasks, now_nsec, task);
                         return r;
@@ -98,7 +98,7 @@ static int add_task(
 
 int accounting_fork(struct accounting *a, uint64_t now_nsec, const struct fork_event *event) {
         const struct task *parent = task_newest(&a->tasks, event->parent_tid);
-        struct task *child;
+        struct task *child = task_newest(&a->tasks, event->tid);
         uint64_t earliest = event->time_nsec > FORK_EVENT_LATENESS_NSEC ? event->time_nsec - FORK_EVENT_LATENESS_NSEC : 0;
 
         if (!parent)
@@ -108,11 +108,21 @@ int accounting_fork(struct accounting *a, uint64_t now_nsec, const struct fork_e
         struct cgroup *cgroup = parent ? parent->cgroup : NULL;
         uint32_t uid = parent ? parent->uid : 0;
 
-        int r = add_task(a, now_nsec, event->tid, event->tgid, earliest, event->time_nsec, true, &child);
-        if (r < 0)
-                return r;
+        /* A sweep or a reply may have told of the child before its event was read. */
+        bool known = child && !child->forked && child->start_min_nsec <= event->time_nsec
+                     && child->start_max_nsec >= earliest;
+        if (known)
+                task_set_tgid(&a->tasks, child, event->tgid);
+        else {
+                int r = add_task(a, now_nsec, event->tid, event->tgid, earliest, event->time_nsec, true, &child);
+                if (r < 0)
+                        return r;
+                child->uid = uid;
+        }
+        child->forked = true;
 
-        child->uid = uid;
+        if (known && child->attribution == ATTRIBUTION_CACHE)
+                return 0;
         if (!cgroup || cgroup == a->cgroups.unattributed)
                 return 1;
 
@@ -205,6 +215,38 @@ void accounting_sweep_end(struct accounting *a, uint64_t now_nsec) {
                         accounting_vanished(a, now_nsec, task->tid);
 }
 
+/* What one delta comes to, once the waits whose own length is not known are spread. */
+struct parts {
+        struct delay_batch batches[DELTA_BATCHES_MAX + WAIT_SHAPE_SPREAD_MAX]; /* a delta has one batch at most that can be spread */
+        unsigned n;
+};
+
+static void add_parts(
+                struct parts *parts,
+                struct wait_shape *shape,
+                const struct delay_batch *batch,
+                const struct delay_counters *counters,
+                bool has_extremes) {
+
+        if (!shape || batch->exact || batch->waits < 2)
+                parts->batches[parts->n++] = *batch;
+        else
+                parts->n += wait_shape_spread(shape, batch, has_extremes ? counters->min_nsec : 0,
+                                              has_extremes ? counters->max_nsec : UINT64_MAX,
+                                              parts->batches + parts->n);
+}
+
+/* Samples with few waits say how the single ones are; with three the mean is still close to each. */
+static void learn_shape(struct wait_shape *shape, const struct delay_delta *delta) {
+        if (delta->waits == 0 || delta->waits > 3)
+                return;
+
+        for (unsigned i = 0; i < delta->n_batches; i++)
+                if (delta->batches[i].waits > 0)
+                        wait_shape_learn(shape, delta->batches[i].total_nsec / delta->batches[i].waits,
+                                         delta->batches[i].waits);
+}
+
 /* Puts accepted and refused waits where they belong. */
 static int feed(
                 struct accounting *a,
@@ -214,7 +256,10 @@ static int feed(
                 enum delay_kind kind,
                 struct delay_delta *delta) {
 
-        struct delay_stats *stats, *other = NULL, *own = NULL;
+        const struct delay_counters *counters = &sample->delays[kind];
+        struct delay_stats *stats, *own, *other = NULL;
+        struct wait_shape *shape = NULL;
+        struct parts parts = {};
         bool without_io = kind == DELAY_BLKIO && sample->read_bytes == 0 && sample->write_bytes == 0
                           && sample->major_faults == 0;
 
@@ -228,16 +273,25 @@ static int feed(
         if (!stats || !own || (!task->cgroup->exported && !other))
                 return -ENOMEM;
 
+        if (task->in_burst) {
+                shape = task_history_shape(task, kind);
+                if (shape)
+                        learn_shape(shape, delta);
+        }
+
+        for (unsigned i = 0; i < delta->n_batches; i++) {
+                delta->batches[i].without_io = without_io;
+                add_parts(&parts, shape, &delta->batches[i], counters, sample->has_extremes);
+        }
+
         struct delay_stats *const all[] = { stats, own, other };
         for (unsigned i = 0; i < 2 + !!other; i++) {
-                for (unsigned k = 0; k < delta->n_batches; k++) {
-                        delta->batches[k].without_io = without_io;
-                        int r = delay_stats_add(all[i], now_nsec, &delta->batches[k]);
-                        if (r < 0)
-                                return r;
-                }
+                int r = 0;
 
-                int r = delta->refused_waits ? delay_stats_reject(all[i], now_nsec, delta->refused_waits) : 0;
+                for (unsigned k = 0; k < parts.n && r >= 0; k++)
+                        r = delay_stats_add(all[i], now_nsec, &parts.batches[k]);
+                if (r >= 0 && delta->refused_waits)
+                        r = delay_stats_reject(all[i], now_nsec, delta->refused_waits);
                 if (r < 0)
                         return r;
         }
@@ -364,10 +418,6 @@ static int64_t take_sample(
         return waits;
 }
 
-bool accounting_is_new_task(const struct accounting *a, const struct task_sample *sample) {
-        return !task_of_live_sample(&a->tasks, sample) && !task_is_ghost(&a->tasks, sample);
-}
-
 /* Finds the cgroup of a task that nobody has told of: asks the kernel, then the process and the parent. */
 static void attribute(struct accounting *a, struct task *task, uint32_t ppid) {
         enum attribution_source source = ATTRIBUTION_NONE;
@@ -413,7 +463,7 @@ int accounting_live_sample(struct accounting *a, uint64_t now_nsec, const struct
         if (waits < 0)
                 return (int) waits;
 
-        schedule_adapt(&a->schedule, task, (uint64_t) waits);
+        schedule_adapt(&a->schedule, task, now_nsec, (uint64_t) waits);
         return 0;
 }
 

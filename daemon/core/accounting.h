@@ -131,11 +131,5 @@ int accounting_exit_sample(struct accounting *a, uint64_t now_nsec, const struct
 /* The kernel does not know the TID (any more). */
 void accounting_vanished(struct accounting *a, uint64_t now_nsec, uint32_t tid);
 
-/*
- * True if a sample of a live task belongs to one that is not known. Then the exit record of the TID's last
- * owner may still be queued, and has to be handed over first.
- */
-bool accounting_is_new_task(const struct accounting *a, const struct task_sample *sample);
-
 /* Housekeeping, once a second or so: retention, windows, histories of tasks that are gone. */
 void accounting_age(struct accounting *a, uint64_t now_nsec);

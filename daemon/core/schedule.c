@@ -5,14 +5,20 @@
 #include "core/schedule.h"
 #include "core/task-table.h"
 
-void schedule_init(struct schedule *s, uint64_t base_interval_nsec) {
-        *s = (struct schedule) {};
+#define SHARE_START 0.1
+#define SHARE_MIN 0.01 /* less is no burst at all */
 
-        /* Each level is twice as fast as the next; the base is the slowest. */
-        while (s->base < SCHEDULE_LEVELS - 1 && base_interval_nsec >> (s->base + 1) >= SCHEDULE_FASTEST_NSEC)
+void schedule_init(struct schedule *s, uint64_t base_interval_nsec) {
+        *s = (struct schedule) { .burst.share = SHARE_START };
+
+        while (s->base < SCHEDULE_LEVELS - SCHEDULE_IDLE_LEVELS - 1
+               && base_interval_nsec >> (s->base + 1) >= SCHEDULE_FASTEST_NSEC)
                 s->base++;
-        for (unsigned i = 0; i <= s->base; i++)
-                s->levels[i].interval_nsec = base_interval_nsec >> (s->base - i);
+
+        s->slowest = s->base + SCHEDULE_IDLE_LEVELS;
+        for (unsigned i = 0; i <= s->slowest; i++)
+                s->levels[i].interval_nsec = i <= s->base ? base_interval_nsec >> (s->base - i)
+                                                          : base_interval_nsec << (i - s->base);
 }
 
 void schedule_done(struct schedule *s) {
@@ -41,7 +47,7 @@ static int level_add(struct schedule *s, unsigned number, struct task *task) {
         return 0;
 }
 
-int schedule_add(struct schedule *s, struct task *task) {
+int schedule_add(struct schedule *s, struct task *task, uint64_t now_nsec) {
         if (task->scheduled)
                 return 0;
 
@@ -49,6 +55,9 @@ int schedule_add(struct schedule *s, struct task *task) {
         if (r < 0)
                 return r;
 
+        /* An interval has to pass before the level is judged. */
+        task->recent_waits = 0;
+        task->level_nsec = now_nsec;
         s->n++;
         return 0;
 }
@@ -62,71 +71,208 @@ static void level_remove(struct schedule *s, struct task *task) {
         task->scheduled = false;
 }
 
+static void burst_remove(struct schedule_burst *b, const struct task *task) {
+        for (unsigned i = 0; i < b->n; i++)
+                if (b->tasks[i].task == task) {
+                        b->tasks[i] = b->tasks[--b->n];
+                        return;
+                }
+}
+
+/* Adds the task, or renews its interval. One too many stays with its level. */
+static void burst_put(struct schedule_burst *b, struct task *task, uint64_t interval_nsec) {
+        unsigned i = 0;
+
+        while (i < b->n && b->tasks[i].task != task)
+                i++;
+        if (i == SCHEDULE_BURST_MAX)
+                return;
+
+        if (interval_nsec < SCHEDULE_BURST_INTERVAL_MIN_NSEC)
+                interval_nsec = SCHEDULE_BURST_INTERVAL_MIN_NSEC;
+        b->tasks[i].task = task;
+        b->tasks[i].interval_nsec = interval_nsec;
+        if (i == b->n)
+                b->n++;
+        task->in_burst = true;
+}
+
+static void leave_burst(struct schedule *s, struct task *task) {
+        if (task->in_burst)
+                burst_remove(&s->burst, task);
+        task->in_burst = false;
+}
+
 void schedule_remove(struct schedule *s, struct task *task) {
         if (!task->scheduled)
                 return;
 
+        leave_burst(s, task);
         level_remove(s, task);
         s->n--;
 }
 
-void schedule_adapt(struct schedule *s, struct task *task, uint64_t waits) {
-        unsigned level = task->level;
-
-        if (!task->scheduled)
-                return;
-
-        /* Aim at one wait in each delta: every halving of the interval halves the number. */
-        if (waits > 1)
-                for (; waits > 1 && level > s->fastest; waits /= 2)
-                        level--;
-        else if (waits == 0 && level < s->base)
-                level++;
-
-        if (level == task->level)
-                return;
-
+static void move_to(struct schedule *s, struct task *task, unsigned level) {
         unsigned before = task->level;
+
+        if (level == before)
+                return;
+
         level_remove(s, task);
         if (level_add(s, level, task) < 0)
                 (void) level_add(s, before, task); /* has room: it was just there */
 
         /* A level that was empty starts to run now. */
-        if (s->levels[level].n == 1)
-                s->levels[level].due_nsec = 0;
+        if (s->levels[task->level].n == 1)
+                s->levels[task->level].due_nsec = 0;
+}
+
+void schedule_adapt(struct schedule *s, struct task *task, uint64_t now_nsec, uint64_t waits) {
+        unsigned level = task->level;
+
+        if (!task->scheduled)
+                return;
+
+        waits += task->recent_waits;
+        task->recent_waits = waits < UINT32_MAX ? (uint32_t) waits : UINT32_MAX;
+
+        /* Several waits are reason enough at once; that there were none shows only after an interval. */
+        uint64_t span = now_nsec > task->level_nsec ? now_nsec - task->level_nsec : 0;
+        if (span < s->levels[level].interval_nsec / 2 && !(waits > 1 && level > s->fastest))
+                return;
+
+        task->recent_waits = 0;
+        task->level_nsec = now_nsec;
+
+        /* Aim at one wait in each sample: every halving of the interval halves the number. */
+        if (waits > 1) {
+                uint64_t left = waits;
+
+                if (level > s->base)
+                        level = s->base;
+                for (; left > 1 && level > s->fastest; left /= 2)
+                        level--;
+                if (left > 1 && level == 0 && span > 0)
+                        burst_put(&s->burst, task, span / waits / 2);
+                else
+                        leave_burst(s, task);
+        } else if (waits == 0) {
+                leave_burst(s, task);
+                if (level < s->slowest)
+                        level++;
+        } else if (level > s->base)
+                level = s->base;
+
+        move_to(s, task, level);
+}
+
+void schedule_keep_budget(struct schedule *s, double share, double budget) {
+        struct schedule_burst *b = &s->burst;
+
+        if (share > budget) {
+                /* In proportion, so that one step is enough. */
+                b->share *= budget / share > 0.5 ? budget / share * 0.9 : 0.5;
+                if (b->share < SHARE_MIN) {
+                        b->share = SHARE_MIN;
+                        if (s->fastest < s->base)
+                                s->fastest++;
+                }
+
+                /* What is sampled too fast now moves to the fastest level that is left. */
+                for (unsigned i = 0; i < s->fastest; i++)
+                        while (s->levels[i].n > 0) {
+                                struct task *task = s->levels[i].tasks[0];
+
+                                leave_burst(s, task);
+                                move_to(s, task, s->fastest);
+                                if (task->level != s->fastest)
+                                        break; /* no memory: next time */
+                        }
+        } else if (share < budget * 0.8) {
+                if (s->fastest > 0 && share < budget / 2)
+                        s->fastest--;
+                else if (s->fastest == 0 && b->n > 0) {
+                        b->share *= share > 0 && budget / share < 1.25 ? 1.1 : 1.25;
+                        if (b->share > 1)
+                                b->share = 1;
+                }
+        }
+}
+
+bool schedule_is_bound(const struct schedule *s) {
+        return s->fastest > 0 || (s->burst.n > 0 && s->burst.share < 1);
 }
 
 uint64_t schedule_next(const struct schedule *s) {
         uint64_t next = UINT64_MAX;
 
-        for (unsigned i = 0; i <= s->base; i++)
+        for (unsigned i = 0; i <= s->slowest; i++)
                 if (s->levels[i].n > 0 && s->levels[i].due_nsec < next)
                         next = s->levels[i].due_nsec;
+
+        if (s->burst.n > 0 && s->burst.due_nsec < next)
+                next = s->burst.due_nsec;
 
         return next;
 }
 
+/* Sets when the burst goes on: within its part of the period at the tasks' shortest interval, else with the next period. */
+static void burst_plan(struct schedule_burst *b, uint64_t now_nsec) {
+        uint64_t interval = SCHEDULE_FASTEST_NSEC;
+
+        for (unsigned i = 0; i < b->n; i++)
+                if (b->tasks[i].interval_nsec < interval)
+                        interval = b->tasks[i].interval_nsec;
+
+        if (now_nsec - b->period_started_nsec >= SCHEDULE_BURST_PERIOD_NSEC)
+                b->period_started_nsec = now_nsec;
+
+        b->due_nsec = now_nsec + interval;
+        if (b->due_nsec - b->period_started_nsec > (uint64_t) (b->share * (double) SCHEDULE_BURST_PERIOD_NSEC))
+                b->due_nsec = b->period_started_nsec + SCHEDULE_BURST_PERIOD_NSEC;
+}
+
+static int reserve(uint32_t **tids, size_t *allocated, size_t n) {
+        if (n <= *allocated)
+                return 0;
+
+        uint32_t *more = realloc(*tids, n * sizeof(*more));
+        if (!more)
+                return -ENOMEM;
+
+        *tids = more;
+        *allocated = n;
+        return 0;
+}
+
 ssize_t schedule_due(struct schedule *s, uint64_t now_nsec, uint32_t **tids, size_t *allocated) {
+        bool burst = s->burst.n > 0 && s->burst.due_nsec <= now_nsec;
         size_t n = 0;
 
-        for (unsigned i = 0; i <= s->base; i++) {
+        for (unsigned i = 0; i <= s->slowest; i++) {
                 struct schedule_level *level = &s->levels[i];
 
                 if (level->n == 0 || level->due_nsec > now_nsec)
                         continue;
 
-                if (n + level->n > *allocated) {
-                        uint32_t *more = realloc(*tids, (n + level->n) * sizeof(*more));
-
-                        if (!more)
-                                return -ENOMEM;
-                        *tids = more;
-                        *allocated = n + level->n;
-                }
+                int r = reserve(tids, allocated, n + level->n);
+                if (r < 0)
+                        return r;
 
                 for (size_t k = 0; k < level->n; k++)
-                        (*tids)[n++] = level->tasks[k]->tid;
+                        if (!burst || !level->tasks[k]->in_burst)
+                                (*tids)[n++] = level->tasks[k]->tid;
                 level->due_nsec = now_nsec + level->interval_nsec;
+        }
+
+        if (burst) {
+                int r = reserve(tids, allocated, n + s->burst.n);
+                if (r < 0)
+                        return r;
+
+                for (unsigned i = 0; i < s->burst.n; i++)
+                        (*tids)[n++] = s->burst.tasks[i].task->tid;
+                burst_plan(&s->burst, now_nsec);
         }
 
         return (ssize_t) n;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -8,12 +9,21 @@
 struct task;
 
 /*
- * Which tasks to sample when. Sampling follows the waits: level 0 is sampled every 10 ms, each next
- * level half as often, the last one every idle interval. A task whose delta held several waits goes
- * to a faster level, one that did not wait to a slower one.
+ * Which tasks to sample when. Sampling follows the waits: each level is sampled twice as often as the
+ * next, from 10 ms to the poll interval, and tasks that have not waited for a while rarely. A task whose
+ * samples held several waits goes to a faster level, one that did not wait to a slower one.
+ *
+ * What waits more often than every 10 ms can tell is sampled in bursts: for a share of each tenth of a
+ * second, at an interval in which it ends about one wait in two samples. What a burst sees is exact, and
+ * tells how the waits of the samples in between are distributed (core/wait-shape.h). The share follows
+ * the CPU budget.
  */
-#define SCHEDULE_LEVELS 12
+#define SCHEDULE_LEVELS 14
 #define SCHEDULE_FASTEST_NSEC (10 * UINT64_C(1000000))
+#define SCHEDULE_IDLE_LEVELS 2 /* slower than the poll interval, for tasks that have not waited for long */
+#define SCHEDULE_BURST_MAX 64
+#define SCHEDULE_BURST_PERIOD_NSEC (100 * UINT64_C(1000000))
+#define SCHEDULE_BURST_INTERVAL_MIN_NSEC UINT64_C(100000)
 
 struct schedule_level {
         struct task **tasks;
@@ -23,23 +33,43 @@ struct schedule_level {
         uint64_t due_nsec;
 };
 
+struct schedule_burst {
+        struct {
+                struct task *task;
+                uint64_t interval_nsec; /* that would show each of its waits */
+        } tasks[SCHEDULE_BURST_MAX];
+        unsigned n;
+        double share;              /* of each period, that the budget allows */
+        uint64_t period_started_nsec;
+        uint64_t due_nsec;
+};
+
 struct schedule {
         struct schedule_level levels[SCHEDULE_LEVELS];
         unsigned base;    /* the level of PollInterval=, where new tasks start */
+        unsigned slowest;
         unsigned fastest; /* the fastest level that the budget allows at the moment */
+        struct schedule_burst burst;
         size_t n;
 };
 
 void schedule_init(struct schedule *s, uint64_t base_interval_nsec);
 void schedule_done(struct schedule *s);
 
-int schedule_add(struct schedule *s, struct task *task); /* at the base level; -ENOMEM */
+int schedule_add(struct schedule *s, struct task *task, uint64_t now_nsec); /* at the base level; -ENOMEM */
 void schedule_remove(struct schedule *s, struct task *task);
 
-/* Moves the task according to the number of waits that its last delta held. */
-void schedule_adapt(struct schedule *s, struct task *task, uint64_t waits);
+/* Tells of a sample's waits; moves the task to the level that fits, once it has been at its own for an interval. */
+void schedule_adapt(struct schedule *s, struct task *task, uint64_t now_nsec, uint64_t waits);
 
-/* When the next level is due; UINT64_MAX while there is no task. */
+/*
+ * Keeps to the budget: share is the part of one core that the daemon used since the last call, budget what
+ * it may. Bursts are given up before the faster levels are; both come back when there is room.
+ */
+void schedule_keep_budget(struct schedule *s, double share, double budget);
+bool schedule_is_bound(const struct schedule *s); /* the budget keeps tasks from being sampled as often as they wait */
+
+/* When the next sample is due; UINT64_MAX while there is no task. */
 uint64_t schedule_next(const struct schedule *s);
 
 /*

@@ -8,6 +8,13 @@
 
 #define LONGEST_WINDOW_NSEC (3600 * NSEC_PER_SEC)
 
+static void free_shapes(struct task_history *history) {
+        for (unsigned kind = 0; kind < DELAY_KIND_COUNT; kind++) {
+                free(history->shapes[kind]);
+                history->shapes[kind] = NULL;
+        }
+}
+
 struct task_history *task_history_free(struct task_history *history) {
         if (!history)
                 return NULL;
@@ -16,6 +23,7 @@ struct task_history *task_history_free(struct task_history *history) {
                 history->cgroup->entries--;
         for (unsigned kind = 0; kind < DELAY_KIND_COUNT; kind++)
                 delay_stats_free(history->stats[kind]);
+        free_shapes(history);
         free(history);
         return NULL;
 }
@@ -71,6 +79,17 @@ struct delay_stats *task_history_stats(
         return history->stats[kind];
 }
 
+struct wait_shape *task_history_shape(struct task *task, enum delay_kind kind) {
+        struct task_history *history = task->history;
+
+        if (!history)
+                return NULL;
+
+        if (!history->shapes[kind])
+                history->shapes[kind] = calloc(1, sizeof(*history->shapes[kind]));
+        return history->shapes[kind];
+}
+
 static uint64_t total_delay(const struct task_history *history) {
         uint64_t sum = 0;
 
@@ -123,6 +142,7 @@ void history_list_take(struct history_list *list, uint64_t now_nsec, struct task
                 return;
 
         history->gone_nsec = now_nsec;
+        free_shapes(history);
         if (list->n == HISTORY_LIST_MAX)
                 drop_half(list);
 

@@ -8,6 +8,7 @@
 #include "core/delay-stats.h"
 #include "core/sample.h"
 #include "core/task-table.h"
+#include "core/wait-shape.h"
 
 /* What ListTasks shows of a task that waited; kept for a while after the task is gone. */
 struct task_history {
@@ -18,6 +19,7 @@ struct task_history {
         struct cgroup *cgroup;     /* where it last waited */
         uint64_t gone_nsec;        /* 0 while the task lives */
         struct delay_stats *stats[DELAY_KIND_COUNT];
+        struct wait_shape *shapes[DELAY_KIND_COUNT]; /* only of tasks that are sampled in bursts */
 };
 
 struct task_history *task_history_free(struct task_history *history); /* returns NULL */
@@ -41,6 +43,9 @@ struct history_list {
  */
 struct delay_stats *task_history_stats(
                 struct task *task, struct history_list *gone, const struct task_sample *sample, enum delay_kind kind);
+
+/* The shape of the waits of a task that has a history, made on first use. NULL without one, and when memory is short. */
+struct wait_shape *task_history_shape(struct task *task, enum delay_kind kind);
 
 /* Takes over the history of a task that is gone, if it has one. Never fails: without memory the history is dropped. */
 void history_list_take(struct history_list *list, uint64_t now_nsec, struct task *task);

@@ -49,6 +49,8 @@ struct task {
         uint32_t uid;
         uint32_t threads;        /* of a process: entries of its other threads */
         uint32_t index;          /* place in its polling level (core/schedule.h) */
+        uint32_t recent_waits;   /* since level_nsec */
+        uint64_t level_nsec;     /* when its level was last judged */
         uint16_t generation;     /* of the last sweep that saw it */
         uint8_t level;
         uint8_t attribution;     /* enum attribution_source: how cgroup became known */
@@ -58,6 +60,8 @@ struct task {
         bool sampled:1;          /* baselines are valid */
         bool unaccounted:1;      /* forked while kernel.task_delayacct was 0: has no delays for life */
         bool scheduled:1;
+        bool in_burst:1;
+        bool forked:1;           /* made by its fork event, of which there is only one */
 
         uint64_t leaving_nsec;   /* when it joined the list */
 

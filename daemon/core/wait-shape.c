@@ -20,7 +20,10 @@ void wait_shape_learn(struct wait_shape *shape, uint64_t nsec, uint64_t waits) {
         if (waits > WAIT_SHAPE_MEMORY / 4)
                 waits = WAIT_SHAPE_MEMORY / 4;
 
-        shape->counts[histogram_bucket_of(nsec)] += (uint32_t) waits;
+        unsigned bucket = histogram_bucket_of(nsec);
+        shape->counts[bucket] += (uint32_t) waits;
+        if (bucket > shape->highest)
+                shape->highest = (uint16_t) bucket;
         shape->waits += (uint32_t) waits;
         if (shape->waits <= WAIT_SHAPE_MEMORY)
                 return;
@@ -30,6 +33,8 @@ void wait_shape_learn(struct wait_shape *shape, uint64_t nsec, uint64_t waits) {
         for (unsigned i = 0; i < HISTOGRAM_BUCKET_COUNT; i++) {
                 shape->counts[i] /= 2;
                 shape->waits += shape->counts[i];
+                if (shape->counts[i] > 0)
+                        shape->highest = (uint16_t) i;
         }
 }
 
@@ -53,50 +58,132 @@ static void share_out(struct wait_shape *shape, uint64_t waits, uint64_t shares[
         }
 }
 
+/* The bucket of the median wait, and the highest bucket, among the shares. */
+static unsigned median_bucket(const uint64_t shares[static HISTOGRAM_BUCKET_COUNT], uint64_t waits) {
+        uint64_t before = 0;
+        unsigned i = 0;
+
+        while (i < HISTOGRAM_BUCKET_COUNT - 1 && (before += shares[i]) * 2 < waits)
+                i++;
+        return i;
+}
+
+static unsigned highest_bucket(const uint64_t shares[static HISTOGRAM_BUCKET_COUNT]) {
+        unsigned i = HISTOGRAM_BUCKET_COUNT - 1;
+
+        while (i > 0 && shares[i] == 0)
+                i--;
+        return i;
+}
+
+/*
+ * The shares are of the average batch, this one has its own sum. A sum that is far off comes from waits far
+ * above the others, of which this batch has more or fewer: takes such waits out (their lengths go into
+ * outliers), or away. What difference remains is small and is scaled over all.
+ */
+static unsigned fit_outliers(
+                uint64_t shares[static HISTOGRAM_BUCKET_COUNT],
+                const struct delay_batch *batch,
+                double longest,
+                double outliers[static WAIT_SHAPE_OUTLIERS_MAX]) {
+
+        unsigned median = median_bucket(shares, batch->waits), n = 0;
+        double missing = (double) batch->total_nsec;
+
+        for (unsigned i = 0; i < HISTOGRAM_BUCKET_COUNT; i++)
+                missing -= (double) shares[i] * middle_nsec(i);
+
+        for (unsigned top; (top = highest_bucket(shares)) > median; shares[top]--, shares[median]++) {
+                double surplus = middle_nsec(top) - middle_nsec(median);
+
+                if (middle_nsec(top) < 4 * middle_nsec(median) || -missing < surplus * 0.7)
+                        break;
+                missing += surplus;
+        }
+
+        while (n < WAIT_SHAPE_OUTLIERS_MAX) {
+                unsigned top = highest_bucket(shares);
+                double nsec = middle_nsec(top) + missing;
+
+                if (missing < 2 * middle_nsec(top) || shares[top] == 0)
+                        break;
+                if (nsec > longest)
+                        nsec = longest;
+                if (nsec <= middle_nsec(top))
+                        break;
+                missing -= nsec - middle_nsec(top);
+                outliers[n++] = nsec;
+                shares[top]--;
+        }
+
+        return n;
+}
+
+/* Writes down the shares, scaled to the sum that is left, and behind them the outliers. The last batch takes what rounding left over. */
+struct spread {
+        const struct delay_batch *batch;
+        struct delay_batch *ret;
+        unsigned n;
+        uint64_t left_waits, left_nsec;
+};
+
+static void spread_add(struct spread *s, uint64_t waits, double nsec) {
+        uint64_t total = waits == s->left_waits ? s->left_nsec : (uint64_t) (nsec * (double) waits);
+
+        if (total > s->left_nsec)
+                total = s->left_nsec;
+
+        s->ret[s->n++] = (struct delay_batch) {
+                .waits = waits,
+                .total_nsec = total,
+                .without_io = s->batch->without_io,
+        };
+        s->left_waits -= waits;
+        s->left_nsec -= total;
+}
+
 unsigned wait_shape_spread(
                 struct wait_shape *shape,
                 const struct delay_batch *batch,
                 uint64_t min_nsec,
                 uint64_t max_nsec,
-                struct delay_batch ret[static HISTOGRAM_BUCKET_COUNT]) {
+                struct delay_batch ret[static WAIT_SHAPE_SPREAD_MAX]) {
 
-        uint64_t shares[HISTOGRAM_BUCKET_COUNT], left_nsec = batch->total_nsec, left_waits = batch->waits;
-        double expected = 0;
-        unsigned n = 0;
+        struct spread s = { .batch = batch, .ret = ret, .left_waits = batch->waits, .left_nsec = batch->total_nsec };
+        double outliers[WAIT_SHAPE_OUTLIERS_MAX], expected = 0, rest = (double) batch->total_nsec;
+        uint64_t shares[HISTOGRAM_BUCKET_COUNT];
 
         ret[0] = *batch;
         if (batch->waits < 2 || shape->waits < WAIT_SHAPE_ENOUGH)
                 return 1;
 
+        double longest = middle_nsec(shape->highest);
+        if (longest > (double) max_nsec)
+                longest = (double) max_nsec;
+
         share_out(shape, batch->waits, shares);
+        unsigned n_outliers = fit_outliers(shares, batch, longest, outliers);
+        for (unsigned i = 0; i < n_outliers; i++)
+                rest -= outliers[i];
         for (unsigned i = 0; i < HISTOGRAM_BUCKET_COUNT; i++)
                 expected += (double) shares[i] * middle_nsec(i);
 
         /* Waits of another order than those seen one by one: the shape does not speak of them. */
-        double scale = (double) batch->total_nsec / expected;
+        double scale = expected > 0 ? rest / expected : 1;
         if (!(scale > 0.25 && scale < 4))
                 return 1;
 
-        for (unsigned i = 0; i < HISTOGRAM_BUCKET_COUNT && left_waits > 0; i++) {
-                if (shares[i] == 0)
-                        continue;
+        for (unsigned i = 0; i < HISTOGRAM_BUCKET_COUNT; i++)
+                if (shares[i] > 0) {
+                        double nsec = middle_nsec(i) * scale;
 
-                double nsec = middle_nsec(i) * scale;
-                nsec = nsec < (double) min_nsec ? (double) min_nsec : nsec > (double) max_nsec ? (double) max_nsec : nsec;
+                        spread_add(&s, shares[i], nsec < (double) min_nsec ? (double) min_nsec
+                                                  : nsec > (double) max_nsec ? (double) max_nsec : nsec);
+                }
 
-                /* The last one takes what rounding and limits left over. */
-                uint64_t total = shares[i] == left_waits ? left_nsec : (uint64_t) (nsec * (double) shares[i]);
-                if (total > left_nsec)
-                        total = left_nsec;
+        /* Found from the longest on. */
+        for (unsigned i = n_outliers; i > 0; i--)
+                spread_add(&s, 1, outliers[i - 1]);
 
-                ret[n++] = (struct delay_batch) {
-                        .waits = shares[i],
-                        .total_nsec = total,
-                        .without_io = batch->without_io,
-                };
-                left_nsec -= total;
-                left_waits -= shares[i];
-        }
-
-        return n;
+        return s.n;
 }

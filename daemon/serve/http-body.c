@@ -24,7 +24,9 @@ struct http_body {
 };
 
 int http_body_new(struct http_budget *budget, char *data, size_t size, struct http_body **ret) {
-        if (size > SMALL_SIZE && budget->used + size > budget->limit) {
+        bool large = size > SMALL_SIZE;
+
+        if (large && budget->n_large > 0 && budget->used + size > budget->limit) {
                 free(data);
                 return -ENOBUFS;
         }
@@ -37,6 +39,7 @@ int http_body_new(struct http_budget *budget, char *data, size_t size, struct ht
 
         *body = (struct http_body) { .budget = budget, .data = data, .size = size, .n_refs = 1 };
         budget->used += size;
+        budget->n_large += large;
         *ret = body;
         return 0;
 }
@@ -53,6 +56,7 @@ struct http_body *http_body_ref(struct http_body *body) {
 struct http_body *http_body_unref(struct http_body *body) {
         if (body && --body->n_refs == 0) {
                 body->budget->used -= body->size;
+                body->budget->n_large -= body->size > SMALL_SIZE;
                 free(body->data);
                 free(body);
         }

@@ -8,12 +8,13 @@
 
 /*
  * The text of a reply while it is being sent, shared by all connections that are sent the same. A
- * slow reader holds its text for as long as it likes, so that the sum of all is kept in a budget;
- * small ones, such as errors, always fit.
+ * slow reader holds its text for as long as it likes, so that the sum of all is kept in a budget.
+ * Small ones, such as errors, always fit, and so does a single large one.
  */
 struct http_budget {
         size_t used;
         size_t limit;
+        unsigned n_large;
 };
 
 struct http_body;
