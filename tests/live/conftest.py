@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import hosttools
-from daemon import Bus, Daemon
+from daemon import DELAYCTL, DELAYD, Bus, Daemon
 
 TEST_SECONDS = 120
 
@@ -137,6 +137,18 @@ def zram(host):
         pytest.skip(str(error))
     yield device
     device.close()
+
+
+@pytest.fixture(scope="session")
+def public_copy():
+    """Copies of what other users run in tests: they may not reach a checkout in someone's home."""
+    path = Path(tempfile.mkdtemp(prefix="delayd-test-", dir="/var/tmp"))
+    path.chmod(0o755)
+    shutil.copy(DELAYD, path / "delayd")
+    shutil.copy(DELAYCTL, path / "delayctl")
+    shutil.copytree(hosttools.ROOT / "packaging", path / "packaging")
+    yield path
+    shutil.rmtree(path)
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,7 @@ import pytest
 
 import hosttools
 import taskstats
-from daemon import wait_until
-
-NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+from daemon import NOBODY, wait_until
 
 
 @pytest.fixture
@@ -206,18 +204,19 @@ def test_bad_questions_to_delayctl(daemon, arguments, word):
 
 # Who may see what.
 
-def test_cgroups_are_for_everyone(daemon, waited):
-    rows = daemon.ctl_json("cgroups", "--limit=0", prefix=NOBODY)["cgroups"]
+def test_cgroups_are_for_everyone(daemon, waited, public_copy):
+    as_nobody = {"prefix": NOBODY, "program": public_copy / "delayctl"}
+    rows = daemon.ctl_json("cgroups", "--limit=0", **as_nobody)["cgroups"]
     assert any(row["cgroup"] == waited.path for row in rows)
-    assert daemon.ctl("status", prefix=NOBODY).returncode == 0
+    assert daemon.ctl("status", **as_nobody).returncode == 0
 
 
-def test_tasks_are_for_their_owner(daemon, cgroups, cold_file, workload):
+def test_tasks_are_for_their_owner(daemon, cgroups, cold_file, workload, public_copy):
     reader = workload(cgroups("owner"), "cold-reader", "--blocks=12", "--hold", cold_file, fifo=True)
     reader.first_line()
     wait_until("the task", lambda: any(task["tid"] == reader.pid
                                        for task in daemon.ctl_json("tasks", "--limit=0")["tasks"]))
-    result = daemon.ctl("--json=short", "tasks", "--limit=0", prefix=NOBODY)
+    result = daemon.ctl("--json=short", "tasks", "--limit=0", prefix=NOBODY, program=public_copy / "delayctl")
     seen = json.loads(result.stdout)["tasks"] if result.returncode == 0 else []
     assert not any(task["tid"] == reader.pid for task in seen)
     reader.finish()
