@@ -10,6 +10,7 @@
 #include "collect-internal.h"
 #include "kernel/kernel-info.h"
 #include "log.h"
+#include "recorder.h"
 
 /* The kernel sends the record before the child can be reaped; this is for a machine that swaps. */
 #define SELF_TEST_TIMEOUT_NSEC (5 * NSEC_PER_SEC)
@@ -106,7 +107,34 @@ static void on_early_record(const struct task_sample *sample, void *userdata) {
         collector_out_of_memory(c, accounting_exit_sample(c->accounting, collector_now(), sample));
 }
 
-int collector_start(struct collector *c, sd_event *event, const struct config *config, struct health *health) {
+static void begin_recording(struct collector *c) {
+        struct timespec ts;
+
+        if (!c->recorder)
+                return;
+
+        clock_gettime(CLOCK_REALTIME, &ts);
+        const struct recording_meta meta = {
+                .started_nsec = c->started_nsec,
+                .started_monotonic_nsec = c->accounting->config.started_nsec,
+                .realtime_nsec = (uint64_t) ts.tv_sec * NSEC_PER_SEC + (uint64_t) ts.tv_nsec,
+                .kinds = c->accounting->config.kinds,
+                .taskstats_version = taskstats_client_version(c->client),
+                .layout = (uint8_t) taskstats_client_layout(c->client),
+                .daemon_version = DELAYD_VERSION,
+                .kernel_release = kernel_release(),
+                .cgroup_hierarchy = cgroup_tree_description(c->tree),
+        };
+        recorder_begin(c->recorder, c->accounting, collector_now(), &meta);
+}
+
+int collector_start(
+                struct collector *c,
+                sd_event *event,
+                const struct config *config,
+                struct health *health,
+                struct recorder *recorder) {
+
         struct timespec ts;
         int r;
 
@@ -114,6 +142,7 @@ int collector_start(struct collector *c, sd_event *event, const struct config *c
                 .config = config,
                 .health = health,
                 .event = event,
+                .recorder = recorder,
                 .started_nsec = collector_now(),
                 .budget_checked_nsec = collector_now(),
         };
@@ -137,6 +166,7 @@ int collector_start(struct collector *c, sd_event *event, const struct config *c
         if (r < 0)
                 return r;
 
+        begin_recording(c);
         r = exit_listener_self_test(c->exits, SELF_TEST_TIMEOUT_NSEC, on_early_record, c);
         if (r < 0)
                 return refused(r);
@@ -160,7 +190,7 @@ int collector_start(struct collector *c, sd_event *event, const struct config *c
 
 void collector_done(struct collector *c) {
         sd_event_source **sources[] = {
-                &c->exit_source, &c->exit_timer, &c->connector_source, &c->tree_source,
+                &c->exit_source, &c->exit_timer, &c->connector_source, &c->connector_timer, &c->tree_source,
                 &c->poll_timer, &c->sweep_timer, &c->second_timer,
         };
 
@@ -176,6 +206,8 @@ void collector_done(struct collector *c) {
         if (c->client)
                 c->client = taskstats_client_close(c->client);
         c->accounting = accounting_free(c->accounting);
+        for (size_t i = 0; i < c->n_pending; i++)
+                free((void *) c->pending[i].raw);
         free(c->pending);
         free(c->joined);
         free(c->tids);
@@ -232,6 +264,13 @@ void collector_check(struct collector *c) {
                 collector_problem(c, "cgroups-overflowed", PROBLEM_DEGRADED,
                                   "There are more cgroups than Collect.MaxCgroups=: the rest is counted as (overflow).",
                                   "Raise Collect.MaxCgroups=, or lower Collect.Retention=.");
+
+        if (c->recorder) {
+                struct status_facts facts;
+
+                collector_fill_status(c, &facts);
+                recorder_facts(c->recorder, collector_now(), &facts);
+        }
 }
 
 void collector_fill_status(struct collector *c, struct status_facts *ret) {

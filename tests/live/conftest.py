@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
+import collections
 import os
 import shutil
 import signal
@@ -70,12 +71,20 @@ def cgroup_base(host):
     base.remove()
 
 
+@pytest.fixture(scope="session")
+def used_names():
+    return collections.Counter()
+
+
 @pytest.fixture
-def cgroups(cgroup_base):
-    """Makes cgroups, by name; they are removed when the test ends."""
+def cgroups(cgroup_base, used_names):
+    """Makes cgroups, by name; they are removed when the test ends. No path comes twice, for a removed one is still shown."""
     made = []
 
     def make(name):
+        used_names[name] += 1
+        if used_names[name] > 1:
+            name = "%s-%d" % (name, used_names[name])
         made.append(hosttools.Cgroup("%s/%s" % (cgroup_base.path[1:], name)))
         return made[-1]
 

@@ -170,6 +170,11 @@ class Daemon:
         rows = self.ctl_json("cgroups", "--limit=0", "--window=1h", *args)["cgroups"]
         return next((row for row in rows if row["cgroup"] == path), None)
 
+    def api_cgroup(self, path, window="1h"):
+        """The row of a cgroup over HTTP, or None."""
+        rows = self.api("cgroups?limit=0&window=" + window)["cgroups"]
+        return next((row for row in rows if row["cgroup"] == path), None)
+
     def wait_for_waits(self, path, kind, waits, seconds=10):
         """The delays of a kind, once all of them are there: counted, or refused as impossible and counted as that."""
         def there():

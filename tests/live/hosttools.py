@@ -96,8 +96,20 @@ class Cgroup:
         if self.limited:
             (self.limited / "cgroup.procs").write_text("0", encoding="ascii")
 
+    def add(self, pid):
+        """Moves a process that is there."""
+        (self.directory / "cgroup.procs").write_text(str(pid), encoding="ascii")
+
     def processes(self):
         return [int(pid) for pid in (self.directory / "cgroup.procs").read_text(encoding="ascii").split()]
+
+    def pressure(self, resource):
+        """How long some task in it has stalled, in ns; None where the kernel does not tell."""
+        try:
+            some = (self.directory / (resource + ".pressure")).read_text(encoding="ascii").splitlines()[0]
+        except OSError:
+            return None
+        return int(some.rpartition("total=")[2]) * 1000
 
     def remove(self):
         for directory in filter(None, (self.limited, self.directory)):
