@@ -144,7 +144,6 @@ int collector_start(
                 .event = event,
                 .recorder = recorder,
                 .started_nsec = collector_now(),
-                .budget_checked_nsec = collector_now(),
         };
 
         clock_gettime(CLOCK_MONOTONIC, &ts);
@@ -180,6 +179,7 @@ int collector_start(
         ssize_t n = schedule_due(&c->accounting->schedule, collector_now(), &c->tids, &c->allocated_tids);
         if (n > 0)
                 collector_query(c, c->tids, (size_t) n);
+        collector_start_budget(c);
         collector_arm_poll(c);
 
         log_info("Linux %s, taskstats version %u, cgroups %s: %zu cgroups, %zu tasks.",
@@ -203,7 +203,7 @@ static void end_recording(struct collector *c) {
 
 void collector_done(struct collector *c) {
         sd_event_source **sources[] = {
-                &c->exit_source, &c->exit_timer, &c->connector_source, &c->tree_source,
+                &c->exit_source, &c->exit_timer, &c->connector_source, &c->connector_timer, &c->tree_source,
                 &c->poll_timer, &c->sweep_timer, &c->second_timer,
         };
 

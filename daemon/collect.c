@@ -13,8 +13,12 @@
 #include "log.h"
 #include "recorder.h"
 
-/* Exit records are gathered for this long before they are read: a wake-up for each would cost more than the records. */
+/*
+ * After a first record, which is read at once, further ones are gathered for this long: a wake-up for each
+ * would cost more than the record. Forks and execs are read sooner, while the task can still be looked at.
+ */
 #define EXIT_GATHER_NSEC (10 * NSEC_PER_MSEC)
+#define FORK_GATHER_NSEC (1 * NSEC_PER_MSEC)
 
 #define BUDGET_INTERVAL_NSEC (250 * NSEC_PER_MSEC)
 
@@ -192,18 +196,23 @@ void collector_query(struct collector *c, const uint32_t *tids, size_t n) {
                 collector_no_problem(c, "polling");
 }
 
-/* The budget is for the whole daemon, so sampling is what gives way when exits or scrapes cost more. */
+/* CpuBudget= is for sampling: what events cost, no sampling less often would save. */
 static void keep_budget(struct collector *c, uint64_t now) {
         uint64_t span = now - c->budget_checked_nsec;
 
         if (span < BUDGET_INTERVAL_NSEC)
                 return;
 
-        uint64_t used = process_cpu_now();
+        uint64_t used = process_cpu_now() - c->events_cpu_nsec;
         schedule_keep_budget(&c->accounting->schedule,
                              (double) (used - c->budget_used_nsec) / (double) span, c->config->cpu_budget);
         c->budget_checked_nsec = now;
         c->budget_used_nsec = used;
+}
+
+void collector_start_budget(struct collector *c) {
+        c->budget_checked_nsec = collector_now();
+        c->budget_used_nsec = process_cpu_now() - c->events_cpu_nsec;
 }
 
 static int on_poll(sd_event_source *source, uint64_t usec, void *userdata) {
@@ -239,19 +248,35 @@ void collector_arm_poll(struct collector *c) {
 static int on_exits_gathered(sd_event_source *source, uint64_t usec, void *userdata) {
         struct collector *c = userdata;
 
-        collector_drain(c);
-        (void) sd_event_source_set_enabled(c->exit_source, SD_EVENT_ON);
-        (void) sd_event_source_set_enabled(c->connector_source, SD_EVENT_ON);
-        return 0;
+        return sd_event_source_set_enabled(c->exit_source, SD_EVENT_ON);
 }
 
-static int on_records(sd_event_source *source, int fd, uint32_t events, void *userdata) {
+static int on_exits(sd_event_source *source, int fd, uint32_t events, void *userdata) {
         struct collector *c = userdata;
+        uint64_t cpu = process_cpu_now();
 
-        (void) sd_event_source_set_enabled(c->exit_source, SD_EVENT_OFF);
-        (void) sd_event_source_set_enabled(c->connector_source, SD_EVENT_OFF);
+        collector_drain(c);
+        c->events_cpu_nsec += process_cpu_now() - cpu;
+        (void) sd_event_source_set_enabled(source, SD_EVENT_OFF);
         (void) sd_event_source_set_time_relative(c->exit_timer, EXIT_GATHER_NSEC / NSEC_PER_USEC);
         return sd_event_source_set_enabled(c->exit_timer, SD_EVENT_ONESHOT);
+}
+
+static int on_forks_gathered(sd_event_source *source, uint64_t usec, void *userdata) {
+        struct collector *c = userdata;
+
+        return sd_event_source_set_enabled(c->connector_source, SD_EVENT_ON);
+}
+
+static int on_forks(sd_event_source *source, int fd, uint32_t events, void *userdata) {
+        struct collector *c = userdata;
+        uint64_t cpu = process_cpu_now();
+
+        drain_connector(c);
+        c->events_cpu_nsec += process_cpu_now() - cpu;
+        (void) sd_event_source_set_enabled(source, SD_EVENT_OFF);
+        (void) sd_event_source_set_time_relative(c->connector_timer, FORK_GATHER_NSEC / NSEC_PER_USEC);
+        return sd_event_source_set_enabled(c->connector_timer, SD_EVENT_ONESHOT);
 }
 
 static int on_sweep(sd_event_source *source, uint64_t usec, void *userdata) {
@@ -264,7 +289,11 @@ static int on_sweep(sd_event_source *source, uint64_t usec, void *userdata) {
 }
 
 static int on_tree(sd_event_source *source, int fd, uint32_t events, void *userdata) {
-        collector_tree_changed(userdata);
+        struct collector *c = userdata;
+        uint64_t cpu = process_cpu_now();
+
+        collector_tree_changed(c);
+        c->events_cpu_nsec += process_cpu_now() - cpu;
         return 0;
 }
 
@@ -284,12 +313,15 @@ int collector_attach(struct collector *c) {
         static const uint64_t soon = 1, second = 1000000, accuracy = 1000;
         int r;
 
-        r = sd_event_add_io(c->event, &c->exit_source, exit_listener_fd(c->exits), EPOLLIN, on_records, c);
+        r = sd_event_add_io(c->event, &c->exit_source, exit_listener_fd(c->exits), EPOLLIN, on_exits, c);
         if (r < 0)
                 return r;
 
         if (c->connector) {
-                r = sd_event_add_io(c->event, &c->connector_source, proc_connector_fd(c->connector), EPOLLIN, on_records, c);
+                r = sd_event_add_io(c->event, &c->connector_source, proc_connector_fd(c->connector), EPOLLIN, on_forks, c);
+                if (r < 0)
+                        return r;
+                r = sd_event_add_time_relative(c->event, &c->connector_timer, CLOCK_MONOTONIC, soon, 1, on_forks_gathered, c);
                 if (r < 0)
                         return r;
         }

@@ -7,10 +7,12 @@
 #include <string.h>
 #include <systemd/sd-daemon.h>
 #include <systemd/sd-event.h>
+#include <unistd.h>
 
 #include "collect.h"
 #include "config.h"
 #include "log.h"
+#include "passed-fds.h"
 #include "recorder.h"
 #include "replay.h"
 #include "serve/bus.h"
@@ -34,6 +36,7 @@ struct daemon {
         struct replay *replay;     /* in the place of the collector; NULL: the kernel is watched */
         struct view view;
         sd_event *event;
+        struct passed_fds passed;
         struct http_server *http[CONFIG_LISTEN_MAX];
         struct bus_server *bus;
 };
@@ -139,6 +142,44 @@ static void view_fill_status(struct status_facts *ret, void *userdata) {
                 collector_fill_status(&d->collector, ret);
 }
 
+/* Serves on the sockets of delayd-http.socket. Returns how many there are. */
+static int serve_passed(struct daemon *d) {
+        unsigned n = 0;
+
+        for (int fd; (fd = passed_fds_take(&d->passed, "http")) >= 0; n++) {
+                if (n == CONFIG_LISTEN_MAX) {
+                        close(fd);
+                        log_error("More than %d sockets were passed.", CONFIG_LISTEN_MAX);
+                        return -E2BIG;
+                }
+
+                int r = http_server_new_from_fd(d->event, fd, &d->view, &d->http[n]);
+                if (r < 0)
+                        return r;
+        }
+
+        if (n > 0 && d->config.listen_chosen)
+                log_warning("Metrics.Listen= is not used, for systemd passes the sockets: change ListenStream= with "
+                            "'systemctl edit delayd-http.socket'.");
+        return (int) n;
+}
+
+static int serve_http(struct daemon *d) {
+        int r = serve_passed(d);
+        if (r != 0)
+                return r;
+
+        for (unsigned i = 0; i < d->config.n_listen; i++) {
+                r = http_server_new(d->event, d->config.listen[i], &d->view, &d->http[i]);
+
+                /* A host without IPv6 still serves the other addresses. */
+                if (r < 0 && r != -EAFNOSUPPORT && r != -EADDRNOTAVAIL)
+                        return r;
+        }
+
+        return 0;
+}
+
 static int start_serving(struct daemon *d) {
         int r;
 
@@ -153,17 +194,9 @@ static int start_serving(struct daemon *d) {
                 .n_buckets = d->config.n_buckets,
         };
 
-        for (unsigned i = 0; i < d->config.n_listen; i++) {
-                r = http_server_new(d->event, d->config.listen[i], &d->view, &d->http[i]);
-
-                /* A host without IPv6 still serves the other addresses. */
-                if (r == -EAFNOSUPPORT || r == -EADDRNOTAVAIL) {
-                        log_warning("Not listening on %s: this host does not have the address.", d->config.listen[i]);
-                        continue;
-                }
-                if (r < 0)
-                        return r;
-        }
+        r = serve_http(d);
+        if (r < 0)
+                return r;
 
         if (arg_bus) {
                 r = bus_server_new(d->event, &d->view, &d->bus);
@@ -226,6 +259,10 @@ static int run(struct daemon *d) {
         (void) signal(SIGPIPE, SIG_IGN);
         (void) signal(SIGXFSZ, SIG_IGN);
 
+        r = passed_fds_load(&d->passed);
+        if (r < 0)
+                return log_error_errno(r, "Cannot take the descriptors that the service manager passed");
+
         r = start_source(d);
         if (r < 0 || sd_event_get_state(d->event) == SD_EVENT_FINISHED)
                 return r;
@@ -233,6 +270,7 @@ static int run(struct daemon *d) {
         r = start_serving(d);
         if (r < 0)
                 return r;
+        passed_fds_done(&d->passed);
 
         (void) sd_notify(0, d->replay ? "READY=1\nSTATUS=Showing a recording." : "READY=1\nSTATUS=Watching.");
         r = sd_event_loop(d->event);
@@ -251,6 +289,7 @@ static void stop(struct daemon *d) {
         collector_done(&d->collector);
         d->recorder = recorder_free(d->recorder);
         d->replay = replay_free(d->replay);
+        passed_fds_done(&d->passed);
         sd_event_unref(d->event);
         health_free(&d->health);
         config_done(&d->config);

@@ -37,20 +37,33 @@ TYPE_AGGR_PID = 4
 
 # Offsets of 8-byte fields: layout A (v8 to v14, v16 and later) and B (v15 alone).
 FIELDS = {
+    "cpu_count": (16, 16),
     "cpu_total": (24, 24),
     "blkio_count": (32, 48),
     "blkio_total": (40, 56),
     "swapin_count": (48, 80),
     "swapin_total": (56, 88),
+    "freepages_count": (312, 360),
+    "freepages_total": (320, 368),
+    "thrashing_count": (328, 392),
+    "thrashing_total": (336, 400),
+    "compact_count": (352, 432),
+    "compact_total": (360, 440),
+    "wpcopy_count": (400, 496),
+    "wpcopy_total": (408, 504),
+    "irq_count": (416, 528),
+    "irq_total": (424, 536),
     "cpu_run_virtual": (72, 120),
     "etime_usec": (144, 192),
     "minflt": (168, 216),
     "majflt": (176, 224),
     "read_bytes": (248, 296),
 }
+KINDS = ("cpu", "blkio", "swapin", "freepages", "thrashing", "compact", "wpcopy", "irq")
 FIELD_BLKIO_MAX = (448, 64)
 OFFSET_COMM = (80, 128)
 OFFSET_PID = (128, 176)
+OFFSET_PPID = (132, 180)
 OFFSET_TGID = (368, 464)
 OFFSET_AC_FLAG = 8
 
@@ -60,13 +73,25 @@ class Record:
     tid: int
     version: int
     tgid: int
+    ppid: int
     comm: bytes
     flags: int
+    cpu_count: int
     cpu_total: int
     blkio_count: int
     blkio_total: int
     swapin_count: int
     swapin_total: int
+    freepages_count: int
+    freepages_total: int
+    thrashing_count: int
+    thrashing_total: int
+    compact_count: int
+    compact_total: int
+    wpcopy_count: int
+    wpcopy_total: int
+    irq_count: int
+    irq_total: int
     cpu_run_virtual: int
     etime_usec: int
     minflt: int
@@ -74,11 +99,17 @@ class Record:
     read_bytes: int
     blkio_max: int  # 0 where the kernel does not tell (before v15)
 
+    def lifetime_nsec(self):
+        return self.etime_usec * 1000
+
+    def blkio_most(self):
+        """The most that the task can have waited: what it neither ran nor stood in the run queue."""
+        slack_nsec = 2_000_000
+        return max(self.lifetime_nsec() + slack_nsec - self.cpu_run_virtual - self.cpu_total, 0)
+
     def blkio_possible(self):
         """False where delayed dequeue (Linux 6.12 and later) credited a wait that the task cannot have had."""
-        slack_nsec = 2_000_000
-        busy = self.blkio_total + self.cpu_run_virtual + self.cpu_total
-        return busy <= self.etime_usec * 1000 + slack_nsec
+        return self.blkio_total <= self.blkio_most()
 
 
 class KernelError(OSError):
@@ -127,7 +158,8 @@ def decode(tid, stats):
         raise ValueError("record of task %d says it is of task %d" % (tid, pid))
     tgid = struct.unpack_from("=I", stats, OFFSET_TGID[layout])[0] if version >= 12 else 0
     comm = stats[OFFSET_COMM[layout]:OFFSET_COMM[layout] + 32].split(b"\0")[0]
-    return Record(tid=tid, version=version, tgid=tgid, comm=comm, flags=stats[OFFSET_AC_FLAG],
+    ppid, = struct.unpack_from("=I", stats, OFFSET_PPID[layout])
+    return Record(tid=tid, version=version, tgid=tgid, ppid=ppid, comm=comm, flags=stats[OFFSET_AC_FLAG],
                   blkio_max=u64(FIELD_BLKIO_MAX) if version >= 15 else 0,
                   **{name: u64(offsets) for name, offsets in FIELDS.items()})
 
