@@ -202,12 +202,26 @@ int collector_start(
         return 0;
 }
 
+static void end_recording(struct collector *c) {
+        struct status_facts facts;
+
+        if (!c->recorder)
+                return;
+
+        if (c->second_timer) { /* the last that is set up: all that status asks is there */
+                collector_fill_status(c, &facts);
+                recorder_facts(c->recorder, collector_now(), &facts);
+        }
+        recorder_end(c->recorder, collector_now());
+}
+
 void collector_done(struct collector *c) {
         sd_event_source **sources[] = {
                 &c->exit_source, &c->exit_timer, &c->connector_source, &c->connector_timer, &c->tree_source,
                 &c->poll_timer, &c->sweep_timer, &c->second_timer,
         };
 
+        end_recording(c);
         for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++)
                 *sources[i] = sd_event_source_disable_unref(*sources[i]);
 
