@@ -62,6 +62,7 @@ struct task {
         bool scheduled:1;
         bool in_burst:1;
         bool forked:1;           /* made by its fork event, of which there is only one */
+        bool inherited:1;        /* its cgroup is only that of its parent, as the kernel had none of its own to tell yet */
 
         uint64_t leaving_nsec;   /* when it joined the list */
 
