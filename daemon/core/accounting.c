@@ -153,6 +153,7 @@ int accounting_fork(struct accounting *a, uint64_t now_nsec, const struct fork_e
                 return 1;
 
         task_set_cgroup(child, cgroup, ATTRIBUTION_CACHE);
+        child->inherited = true;
         return 0;
 }
 
@@ -213,8 +214,14 @@ int accounting_ask_pressure(struct accounting *a, uint64_t now_nsec, uint64_t ke
 bool accounting_would_move(const struct accounting *a, uint32_t tid, uint64_t cgroup_key) {
         const struct task *task = task_newest(&a->tasks, tid);
 
-        /* A task that was moved before its first sample was moved right after its fork: it waited where it is now. */
-        return task && task->sampled && task->attribution != ATTRIBUTION_NONE
+        if (!task)
+                return false;
+
+        /* Forked, moved and executed, all since the last poll: it waited where it is now, not in its parent's cgroup. */
+        if (task->inherited && !task->sampled)
+                return false;
+
+        return task->attribution != ATTRIBUTION_NONE
                 && task->cgroup != cgroup_table_get(&a->cgroups, cgroup_key);
 }
 
@@ -237,6 +244,7 @@ int accounting_place(struct accounting *a, uint64_t now_nsec, uint32_t tid, uint
         if (tgid != 0)
                 task_set_tgid(&a->tasks, task, tgid);
         task->generation = a->generation;
+        task->inherited = false;
 
         struct cgroup *cgroup = cgroup_table_get(&a->cgroups, cgroup_key);
         if (cgroup != task->cgroup && task->sampled)
