@@ -192,6 +192,7 @@ static int set_listen(struct config *c, const char *value, struct config_error *
         while (c->n_listen > 0)
                 free(c->listen[--c->n_listen]);
 
+        c->listen_chosen = true;
         return each_word(value, add_listen, c, error);
 }
 
@@ -390,6 +391,7 @@ int config_load(const char *path, bool required, char *const *settings, size_t n
                 if (r < 0)
                         return r;
         }
+        config.listen_chosen = false;
 
         /* Every fault is told, not only the first. */
         r = read_file(&config, path, required);

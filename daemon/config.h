@@ -26,6 +26,7 @@ struct config {
         /* [Metrics] */
         char *listen[CONFIG_LISTEN_MAX];
         unsigned n_listen;
+        bool listen_chosen;       /* by a file or on the command line */
         unsigned bucket_indices[CONFIG_BUCKETS_MAX]; /* of core/histogram.h, ascending */
         double bucket_bounds_sec[CONFIG_BUCKETS_MAX];
         unsigned n_buckets;

@@ -7,6 +7,8 @@ BUILD_PACKAGES=(
         libcmocka-dev libinih-dev libjson-c-dev libmicrohttpd-dev
         libnl-3-dev libnl-genl-3-dev libsystemd-dev zlib1g-dev
 )
+DEB_PACKAGES=(dbus-daemon debhelper dpkg-dev python3 python3-pytest systemd)
+PACKAGING_PACKAGES=(git groff-base lintian man-db rpm rpmlint shellcheck)
 DEMONSTRATION_PACKAGES=(curl dbus-daemon)
 TEST_PACKAGES=(
         dbus-bin dbus-daemon libcap2-bin procps prometheus

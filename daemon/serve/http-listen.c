@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <systemd/sd-daemon.h>
 
 #include "cleanup.h"
 #include "log.h"
@@ -86,31 +88,35 @@ static int log_listen_error(int error, const char *address) {
                 return log_error_errno(error, "Cannot listen on %s: another program does. Stop it, or choose another "
                                               "address with Metrics.Listen= in the configuration", address);
         case EADDRNOTAVAIL:
-                return log_error_errno(error, "Cannot listen on %s: no network interface has this address. Correct "
-                                              "Metrics.Listen= in the configuration", address);
+                return log_warning_errno(error, "Not listening on %s: no network interface has this address. Correct "
+                                                "Metrics.Listen= in the configuration", address);
         case EACCES:
                 return log_error_errno(error, "Cannot listen on %s: ports below 1024 need CAP_NET_BIND_SERVICE. Choose "
                                               "another port with Metrics.Listen= in the configuration", address);
         case EAFNOSUPPORT:
-                return log_error_errno(error, "Cannot listen on %s: this host has no such protocol. Remove the address "
-                                              "from Metrics.Listen= in the configuration", address);
+                return log_warning_errno(error, "Not listening on %s: this host has no such protocol, or delayd's unit allows "
+                                                "no sockets of its own and delayd-http.socket is off", address);
         default:
                 return log_error_errno(error, "Cannot listen on %s, see Metrics.Listen= in the configuration", address);
         }
 }
 
-static uint16_t port_of(int fd) {
+static int local_address(int fd, int *ret_family, uint16_t *ret_port) {
         union {
                 struct sockaddr sa;
                 struct sockaddr_in in;
                 struct sockaddr_in6 in6;
+                struct sockaddr_storage storage;
         } u = {};
         socklen_t size = sizeof(u);
 
         if (getsockname(fd, &u.sa, &size) < 0)
-                return 0;
+                return -errno;
 
-        return ntohs(u.sa.sa_family == AF_INET6 ? u.in6.sin6_port : u.in.sin_port);
+        *ret_family = u.sa.sa_family;
+        *ret_port = u.sa.sa_family == AF_INET6 ? ntohs(u.in6.sin6_port) :
+                    u.sa.sa_family == AF_INET ? ntohs(u.in.sin_port) : 0;
+        return 0;
 }
 
 int http_listen(const char *address, int *ret_family, uint16_t *ret_port) {
@@ -138,7 +144,25 @@ int http_listen(const char *address, int *ret_family, uint16_t *ret_port) {
         if (fd < 0)
                 return log_listen_error(fd, address);
 
-        *ret_family = ai->ai_family;
-        *ret_port = port_of(fd);
+        r = local_address(fd, ret_family, ret_port);
+        if (r < 0) {
+                close(fd);
+                return log_listen_error(r, address);
+        }
+
         return fd;
+}
+
+int http_adopt(int fd, int *ret_family, uint16_t *ret_port) {
+        int r = sd_is_socket(fd, AF_UNSPEC, SOCK_STREAM, 1);
+        if (r < 0)
+                return r;
+        if (r == 0)
+                return -ENOTSOCK;
+
+        int flags = fcntl(fd, F_GETFL);
+        if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
+                return -errno;
+
+        return local_address(fd, ret_family, ret_port);
 }

@@ -9,3 +9,9 @@
  * AF_INET or AF_INET6, *ret_port the port in use (port 0 takes any free one).
  */
 int http_listen(const char *address, int *ret_family, uint16_t *ret_port);
+
+/*
+ * Makes a socket ready that listens already: any kind of stream, *ret_port is 0 where there are none.
+ * Returns -ENOTSOCK for anything else, or another negative errno; fd stays the caller's.
+ */
+int http_adopt(int fd, int *ret_family, uint16_t *ret_port);

@@ -257,21 +257,19 @@ static int attach(struct http_server *server, sd_event *event) {
         return r;
 }
 
-int http_server_new(sd_event *event, const char *address, const struct view *view, struct http_server **ret) {
-        int family;
+/* Takes fd over, also when it fails. */
+static int server_new(
+                sd_event *event, int fd, int family, uint16_t port, const struct view *view, struct http_server **ret) {
 
         struct http_server *server = calloc(1, sizeof(*server));
-        if (!server)
+        if (!server) {
+                close(fd);
                 return -ENOMEM;
+        }
 
         server->view = view;
+        server->port = port;
         server->budget.limit = BODIES_MAX;
-
-        int fd = http_listen(address, &family, &server->port);
-        if (fd < 0) {
-                http_server_free(server);
-                return fd;
-        }
 
         int r = start_mhd(server, fd, family); /* which then owns fd */
         if (r < 0)
@@ -280,11 +278,44 @@ int http_server_new(sd_event *event, const char *address, const struct view *vie
                 r = attach(server, event);
         if (r < 0) {
                 http_server_free(server);
-                return log_error_errno(r, "Cannot serve HTTP on %s", address);
+                return r;
         }
 
-        log_info("Serving HTTP on %s (port %u).", address, (unsigned) server->port);
         *ret = server;
+        return 0;
+}
+
+int http_server_new(sd_event *event, const char *address, const struct view *view, struct http_server **ret) {
+        int family, r;
+        uint16_t port;
+
+        int fd = http_listen(address, &family, &port);
+        if (fd < 0)
+                return fd;
+
+        r = server_new(event, fd, family, port, view, ret);
+        if (r < 0)
+                return log_error_errno(r, "Cannot serve HTTP on %s", address);
+
+        log_info("Serving HTTP on %s (port %u).", address, (unsigned) port);
+        return 0;
+}
+
+int http_server_new_from_fd(sd_event *event, int fd, const struct view *view, struct http_server **ret) {
+        int family, r;
+        uint16_t port;
+
+        r = http_adopt(fd, &family, &port);
+        if (r < 0) {
+                close(fd);
+                return log_error_errno(r, "Cannot serve HTTP on the socket that was passed: it is no listening stream socket");
+        }
+
+        r = server_new(event, fd, family, port, view, ret);
+        if (r < 0)
+                return log_error_errno(r, "Cannot serve HTTP on the socket that was passed");
+
+        log_info("Serving HTTP on a socket that was passed (port %u).", (unsigned) port);
         return 0;
 }
 

@@ -18,5 +18,7 @@ struct http_server;
  * address, -EADDRINUSE, or another negative errno. The error is logged with its remedy.
  */
 int http_server_new(sd_event *event, const char *address, const struct view *view, struct http_server **ret);
+/* The same on a socket that listens already, which it takes over also when it fails. */
+int http_server_new_from_fd(sd_event *event, int fd, const struct view *view, struct http_server **ret);
 uint16_t http_server_port(const struct http_server *server); /* in use; tells what port 0 became */
 struct http_server *http_server_free(struct http_server *server); /* returns NULL */
