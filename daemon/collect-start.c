@@ -4,12 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <delayd/limits.h>
 
 #include "collect-internal.h"
 #include "kernel/kernel-info.h"
+#include "kernel/pressure.h"
 #include "log.h"
+#include "recorder.h"
 
 /* The kernel sends the record before the child can be reaped; this is for a machine that swaps. */
 #define SELF_TEST_TIMEOUT_NSEC (5 * NSEC_PER_SEC)
@@ -32,6 +35,14 @@ static int lookup(uint32_t tid, uint32_t tgid, uint64_t *ret_key, enum attributi
 
         *ret_source = ATTRIBUTION_PROCFS;
         return 0;
+}
+
+static int read_pressure(uint64_t key, uint64_t *ret_stall_nsec, void *userdata) {
+        struct collector *c = userdata;
+
+        if (key == CGROUP_KEY_UNATTRIBUTED)
+                return pressure_read_host_io(ret_stall_nsec);
+        return pressure_read_cgroup_io(c->tree, key, ret_stall_nsec);
 }
 
 /* Says why the kernel refuses us, in the words of what can be done about it. */
@@ -106,7 +117,34 @@ static void on_early_record(const struct task_sample *sample, void *userdata) {
         collector_out_of_memory(c, accounting_exit_sample(c->accounting, collector_now(), sample));
 }
 
-int collector_start(struct collector *c, sd_event *event, const struct config *config, struct health *health) {
+static void begin_recording(struct collector *c) {
+        struct timespec ts;
+
+        if (!c->recorder)
+                return;
+
+        clock_gettime(CLOCK_REALTIME, &ts);
+        const struct recording_meta meta = {
+                .started_nsec = c->started_nsec,
+                .started_monotonic_nsec = c->accounting->config.started_nsec,
+                .realtime_nsec = (uint64_t) ts.tv_sec * NSEC_PER_SEC + (uint64_t) ts.tv_nsec,
+                .kinds = c->accounting->config.kinds,
+                .taskstats_version = taskstats_client_version(c->client),
+                .layout = (uint8_t) taskstats_client_layout(c->client),
+                .daemon_version = DELAYD_VERSION,
+                .kernel_release = kernel_release(),
+                .cgroup_hierarchy = cgroup_tree_description(c->tree),
+        };
+        recorder_begin(c->recorder, c->accounting, collector_now(), &meta);
+}
+
+int collector_start(
+                struct collector *c,
+                sd_event *event,
+                const struct config *config,
+                struct health *health,
+                struct recorder *recorder) {
+
         struct timespec ts;
         int r;
 
@@ -114,8 +152,8 @@ int collector_start(struct collector *c, sd_event *event, const struct config *c
                 .config = config,
                 .health = health,
                 .event = event,
+                .recorder = recorder,
                 .started_nsec = collector_now(),
-                .budget_checked_nsec = collector_now(),
         };
 
         clock_gettime(CLOCK_MONOTONIC, &ts);
@@ -127,7 +165,10 @@ int collector_start(struct collector *c, sd_event *event, const struct config *c
                 .poll_interval_nsec = config->poll_interval_nsec,
                 .started_nsec = (uint64_t) ts.tv_sec * NSEC_PER_SEC + (uint64_t) ts.tv_nsec,
                 .lookup = lookup,
-                .lookup_userdata = c,
+                /* Where the kernel's blkio totals can be believed there is nothing to witness. */
+                .pressure = kernel_delayed_dequeue() == TRISTATE_OFF ? NULL : read_pressure,
+                .n_cpus = (unsigned) sysconf(_SC_NPROCESSORS_CONF),
+                .userdata = c,
         };
         r = accounting_new(&accounting, &c->accounting);
         if (r < 0)
@@ -137,6 +178,7 @@ int collector_start(struct collector *c, sd_event *event, const struct config *c
         if (r < 0)
                 return r;
 
+        begin_recording(c);
         r = exit_listener_self_test(c->exits, SELF_TEST_TIMEOUT_NSEC, on_early_record, c);
         if (r < 0)
                 return refused(r);
@@ -145,11 +187,13 @@ int collector_start(struct collector *c, sd_event *event, const struct config *c
         if (r < 0)
                 return log_error_errno(r, "Cannot set up the event loop");
 
+        accounting_age(c->accounting, collector_now());
         collector_check(c);
         collector_sweep(c);
         ssize_t n = schedule_due(&c->accounting->schedule, collector_now(), &c->tids, &c->allocated_tids);
         if (n > 0)
                 collector_query(c, c->tids, (size_t) n);
+        collector_start_budget(c);
         collector_arm_poll(c);
 
         log_info("Linux %s, taskstats version %u, cgroups %s: %zu cgroups, %zu tasks.",
@@ -158,12 +202,26 @@ int collector_start(struct collector *c, sd_event *event, const struct config *c
         return 0;
 }
 
+static void end_recording(struct collector *c) {
+        struct status_facts facts;
+
+        if (!c->recorder)
+                return;
+
+        if (c->second_timer) { /* the last that is set up: all that status asks is there */
+                collector_fill_status(c, &facts);
+                recorder_facts(c->recorder, collector_now(), &facts);
+        }
+        recorder_end(c->recorder, collector_now());
+}
+
 void collector_done(struct collector *c) {
         sd_event_source **sources[] = {
-                &c->exit_source, &c->exit_timer, &c->connector_source, &c->tree_source,
+                &c->exit_source, &c->exit_timer, &c->connector_source, &c->connector_timer, &c->tree_source,
                 &c->poll_timer, &c->sweep_timer, &c->second_timer,
         };
 
+        end_recording(c);
         for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++)
                 *sources[i] = sd_event_source_disable_unref(*sources[i]);
 
@@ -176,6 +234,8 @@ void collector_done(struct collector *c) {
         if (c->client)
                 c->client = taskstats_client_close(c->client);
         c->accounting = accounting_free(c->accounting);
+        for (size_t i = 0; i < c->n_pending; i++)
+                free((void *) c->pending[i].raw);
         free(c->pending);
         free(c->joined);
         free(c->tids);
@@ -232,6 +292,13 @@ void collector_check(struct collector *c) {
                 collector_problem(c, "cgroups-overflowed", PROBLEM_DEGRADED,
                                   "There are more cgroups than Collect.MaxCgroups=: the rest is counted as (overflow).",
                                   "Raise Collect.MaxCgroups=, or lower Collect.Retention=.");
+
+        if (c->recorder) {
+                struct status_facts facts;
+
+                collector_fill_status(c, &facts);
+                recorder_facts(c->recorder, collector_now(), &facts);
+        }
 }
 
 void collector_fill_status(struct collector *c, struct status_facts *ret) {

@@ -6,16 +6,14 @@
 
 static void on_added(uint64_t id, uint64_t parent_id, const char *path, void *userdata) {
         struct collector *c = userdata;
-        struct cgroup *cgroup;
 
-        collector_out_of_memory(
-                        c, cgroup_table_add(&c->accounting->cgroups, collector_now(), id, parent_id, path, &cgroup));
+        collector_out_of_memory(c, accounting_cgroup_added(c->accounting, collector_now(), id, parent_id, path));
 }
 
 static void on_removed(uint64_t id, void *userdata) {
         struct collector *c = userdata;
 
-        cgroup_table_remove(&c->accounting->cgroups, collector_now(), id);
+        accounting_cgroup_removed(c->accounting, collector_now(), id);
 }
 
 /* Only noted: the tasks are read once all events that wait have been told. */

@@ -11,9 +11,14 @@
 #include "collect.h"
 #include "kernel/kernel-info.h"
 #include "log.h"
+#include "recorder.h"
 
-/* Exit records are gathered for this long before they are read: a wake-up for each would cost more than the records. */
+/*
+ * After a first record, which is read at once, further ones are gathered for this long: a wake-up for each
+ * would cost more than the record. Forks and execs are read sooner, while the task can still be looked at.
+ */
 #define EXIT_GATHER_NSEC (10 * NSEC_PER_MSEC)
+#define FORK_GATHER_NSEC (1 * NSEC_PER_MSEC)
 
 #define BUDGET_INTERVAL_NSEC (250 * NSEC_PER_MSEC)
 
@@ -50,16 +55,25 @@ void collector_problem(
 
         if (health_raise(c->health, id, severity, message, remedy) > 0)
                 log_full(severity == PROBLEM_FAILING ? LOG_ERR : LOG_WARNING, "%s %s", message, remedy);
+        if (c->recorder)
+                recorder_problem(c->recorder, collector_now(), id, severity, message, remedy);
 }
 
 void collector_no_problem(struct collector *c, const char *id) {
-        if (health_clear(c->health, id))
-                log_info("The problem %s is gone.", id);
+        if (!health_clear(c->health, id))
+                return;
+
+        log_info("The problem %s is gone.", id);
+        if (c->recorder)
+                recorder_problem_gone(c->recorder, collector_now(), id);
 }
 
-/* Sampled first, so that what it has waited for so far stays in the cgroup where it happened. */
+/*
+ * Sampled first, so that what it has waited for so far stays in the cgroup where it happened; but not
+ * when a reply has led here, for the client answers one query at a time.
+ */
 void collector_place(struct collector *c, uint32_t tid, uint64_t cgroup_id) {
-        if (accounting_would_move(c->accounting, tid, cgroup_id))
+        if (!c->querying && accounting_would_move(c->accounting, tid, cgroup_id))
                 collector_query(c, &tid, 1);
 
         collector_out_of_memory(c, accounting_place(c->accounting, collector_now(), tid, 0, cgroup_id));
@@ -73,6 +87,12 @@ static void on_fork(const struct fork_event *event, void *userdata) {
         if (r > 0 && cgroup_tree_of_task(c->tree, event->tid, &id) >= 0)
                 r = accounting_place(c->accounting, collector_now(), event->tid, event->tgid, id);
         collector_out_of_memory(c, r);
+}
+
+static void *memdup(const void *p, size_t size) {
+        void *copy = p ? malloc(size) : NULL;
+
+        return copy ? memcpy(copy, p, size) : NULL;
 }
 
 static void on_exit_record(const struct task_sample *sample, void *userdata) {
@@ -91,7 +111,8 @@ static void on_exit_record(const struct task_sample *sample, void *userdata) {
                         c->pending = pending;
                         c->allocated_pending = allocated;
                 }
-                c->pending[c->n_pending++] = *sample;
+                c->pending[c->n_pending] = *sample;
+                c->pending[c->n_pending++].raw = c->recorder ? memdup(sample->raw, sample->raw_size) : NULL;
                 return;
         }
 
@@ -125,12 +146,15 @@ static void drain_connector(struct collector *c) {
         static const struct proc_connector_handler handler = { .fork = on_fork, .exec = on_exec };
         struct proc_connector_handler own = handler;
 
-        if (!c->connector)
+        /* An event that is being told may lead here again: the rest follows when it is done. */
+        if (!c->connector || c->draining)
                 return;
 
         own.userdata = c;
+        c->draining = true;
         if (proc_connector_drain(c->connector, &own) < 0)
                 c->dirty = true;
+        c->draining = false;
 }
 
 /* Forks come before exits, since a task forks before it ends. */
@@ -142,8 +166,10 @@ void collector_drain(struct collector *c) {
                 return;
 
         drain_connector(c);
-        for (size_t i = 0; i < c->n_pending; i++)
+        for (size_t i = 0; i < c->n_pending; i++) {
                 collector_out_of_memory(c, accounting_exit_sample(c->accounting, collector_now(), &c->pending[i]));
+                free((void *) c->pending[i].raw);
+        }
         c->n_pending = 0;
 }
 
@@ -159,7 +185,9 @@ static void on_reply(uint32_t tid, int error, const struct task_sample *sample, 
 }
 
 void collector_query(struct collector *c, const uint32_t *tids, size_t n) {
+        c->querying = true;
         int r = taskstats_client_query(c->client, tids, n, on_reply, c);
+        c->querying = false;
 
         if (r < 0)
                 collector_problem(c, "polling", PROBLEM_FAILING, "Live tasks can no longer be asked for their delays.",
@@ -168,18 +196,23 @@ void collector_query(struct collector *c, const uint32_t *tids, size_t n) {
                 collector_no_problem(c, "polling");
 }
 
-/* The budget is for the whole daemon, so sampling is what gives way when exits or scrapes cost more. */
+/* CpuBudget= is for sampling: what events cost, no sampling less often would save. */
 static void keep_budget(struct collector *c, uint64_t now) {
         uint64_t span = now - c->budget_checked_nsec;
 
         if (span < BUDGET_INTERVAL_NSEC)
                 return;
 
-        uint64_t used = process_cpu_now();
+        uint64_t used = process_cpu_now() - c->events_cpu_nsec;
         schedule_keep_budget(&c->accounting->schedule,
                              (double) (used - c->budget_used_nsec) / (double) span, c->config->cpu_budget);
         c->budget_checked_nsec = now;
         c->budget_used_nsec = used;
+}
+
+void collector_start_budget(struct collector *c) {
+        c->budget_checked_nsec = collector_now();
+        c->budget_used_nsec = process_cpu_now() - c->events_cpu_nsec;
 }
 
 static int on_poll(sd_event_source *source, uint64_t usec, void *userdata) {
@@ -215,19 +248,35 @@ void collector_arm_poll(struct collector *c) {
 static int on_exits_gathered(sd_event_source *source, uint64_t usec, void *userdata) {
         struct collector *c = userdata;
 
-        collector_drain(c);
-        (void) sd_event_source_set_enabled(c->exit_source, SD_EVENT_ON);
-        (void) sd_event_source_set_enabled(c->connector_source, SD_EVENT_ON);
-        return 0;
+        return sd_event_source_set_enabled(c->exit_source, SD_EVENT_ON);
 }
 
-static int on_records(sd_event_source *source, int fd, uint32_t events, void *userdata) {
+static int on_exits(sd_event_source *source, int fd, uint32_t events, void *userdata) {
         struct collector *c = userdata;
+        uint64_t cpu = process_cpu_now();
 
-        (void) sd_event_source_set_enabled(c->exit_source, SD_EVENT_OFF);
-        (void) sd_event_source_set_enabled(c->connector_source, SD_EVENT_OFF);
+        collector_drain(c);
+        c->events_cpu_nsec += process_cpu_now() - cpu;
+        (void) sd_event_source_set_enabled(source, SD_EVENT_OFF);
         (void) sd_event_source_set_time_relative(c->exit_timer, EXIT_GATHER_NSEC / NSEC_PER_USEC);
         return sd_event_source_set_enabled(c->exit_timer, SD_EVENT_ONESHOT);
+}
+
+static int on_forks_gathered(sd_event_source *source, uint64_t usec, void *userdata) {
+        struct collector *c = userdata;
+
+        return sd_event_source_set_enabled(c->connector_source, SD_EVENT_ON);
+}
+
+static int on_forks(sd_event_source *source, int fd, uint32_t events, void *userdata) {
+        struct collector *c = userdata;
+        uint64_t cpu = process_cpu_now();
+
+        drain_connector(c);
+        c->events_cpu_nsec += process_cpu_now() - cpu;
+        (void) sd_event_source_set_enabled(source, SD_EVENT_OFF);
+        (void) sd_event_source_set_time_relative(c->connector_timer, FORK_GATHER_NSEC / NSEC_PER_USEC);
+        return sd_event_source_set_enabled(c->connector_timer, SD_EVENT_ONESHOT);
 }
 
 static int on_sweep(sd_event_source *source, uint64_t usec, void *userdata) {
@@ -240,7 +289,11 @@ static int on_sweep(sd_event_source *source, uint64_t usec, void *userdata) {
 }
 
 static int on_tree(sd_event_source *source, int fd, uint32_t events, void *userdata) {
-        collector_tree_changed(userdata);
+        struct collector *c = userdata;
+        uint64_t cpu = process_cpu_now();
+
+        collector_tree_changed(c);
+        c->events_cpu_nsec += process_cpu_now() - cpu;
         return 0;
 }
 
@@ -260,12 +313,15 @@ int collector_attach(struct collector *c) {
         static const uint64_t soon = 1, second = 1000000, accuracy = 1000;
         int r;
 
-        r = sd_event_add_io(c->event, &c->exit_source, exit_listener_fd(c->exits), EPOLLIN, on_records, c);
+        r = sd_event_add_io(c->event, &c->exit_source, exit_listener_fd(c->exits), EPOLLIN, on_exits, c);
         if (r < 0)
                 return r;
 
         if (c->connector) {
-                r = sd_event_add_io(c->event, &c->connector_source, proc_connector_fd(c->connector), EPOLLIN, on_records, c);
+                r = sd_event_add_io(c->event, &c->connector_source, proc_connector_fd(c->connector), EPOLLIN, on_forks, c);
+                if (r < 0)
+                        return r;
+                r = sd_event_add_time_relative(c->event, &c->connector_timer, CLOCK_MONOTONIC, soon, 1, on_forks_gathered, c);
                 if (r < 0)
                         return r;
         }

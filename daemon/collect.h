@@ -14,6 +14,8 @@
 #include "kernel/proc-connector.h"
 #include "kernel/taskstats-client.h"
 
+struct recorder;
+
 /*
  * Wires the kernel room to the accounting: exit records, fork and exec events, polls of live tasks,
  * sweeps over the cgroups, each handed over in the order in which it happened.
@@ -28,8 +30,9 @@ struct collector {
         struct exit_listener *exits;
         struct proc_connector *connector; /* NULL where it is not to be had: then sweeps alone find new tasks */
         struct cgroup_tree *tree;
+        struct recorder *recorder; /* NULL: nothing is recorded */
 
-        sd_event_source *exit_source, *exit_timer, *connector_source, *tree_source;
+        sd_event_source *exit_source, *exit_timer, *connector_source, *connector_timer, *tree_source;
         sd_event_source *poll_timer, *sweep_timer, *second_timer;
 
         /* Exit records of tasks that no fork event has told of yet: accounted after the events that wait. */
@@ -42,11 +45,14 @@ struct collector {
         uint32_t *tids;   /* scratch for polls */
         size_t allocated_tids;
 
+        bool querying, draining; /* the client and the connector call back, and cannot be called meanwhile */
+
         bool dirty;       /* events were lost: sweep as soon as possible */
         uint64_t exits_lost_seen, events_lost_seen;
         uint64_t started_nsec;  /* CLOCK_BOOTTIME */
         uint64_t last_poll_nsec;
-        uint64_t budget_checked_nsec, budget_used_nsec; /* when, and the daemon's CPU time then */
+        uint64_t budget_checked_nsec, budget_used_nsec; /* when, and the daemon's CPU time for sampling then */
+        uint64_t events_cpu_nsec; /* CPU time that events took, which is not sampling's */
 };
 
 uint64_t collector_now(void); /* CLOCK_BOOTTIME */
@@ -55,7 +61,12 @@ uint64_t collector_now(void); /* CLOCK_BOOTTIME */
  * Opens all kernel sources and takes the first sweep and poll; ends when the feed of exit records is
  * proven. Every error is logged with its remedy. On success, *ret lives until collector_done().
  */
-int collector_start(struct collector *c, sd_event *event, const struct config *config, struct health *health);
+int collector_start(
+                struct collector *c,
+                sd_event *event,
+                const struct config *config,
+                struct health *health,
+                struct recorder *recorder); /* NULL: nothing is recorded */
 void collector_done(struct collector *c);
 
 void collector_fill_status(struct collector *c, struct status_facts *ret);

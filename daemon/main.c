@@ -13,6 +13,8 @@
 #include "config.h"
 #include "log.h"
 #include "passed-fds.h"
+#include "recorder.h"
+#include "replay.h"
 #include "serve/bus.h"
 #include "serve/http.h"
 
@@ -20,6 +22,9 @@ static const char *arg_config = CONFIG_FILE;
 static bool arg_config_required = false;
 static bool arg_check_config = false;
 static bool arg_bus = true;
+static const char *arg_record = NULL;
+static bool arg_record_anonymous = false;
+static const char *arg_replay = NULL;
 static char **arg_settings = NULL;
 static size_t arg_n_settings = 0;
 
@@ -27,6 +32,8 @@ struct daemon {
         struct config config;
         struct health health;
         struct collector collector;
+        struct recorder *recorder; /* NULL: nothing is recorded */
+        struct replay *replay;     /* in the place of the collector; NULL: the kernel is watched */
         struct view view;
         sd_event *event;
         struct passed_fds passed;
@@ -41,6 +48,9 @@ static void help(void) {
                "  -c, --config=FILE            Read this file instead of " CONFIG_FILE "\n"
                "      --set=SECTION.KEY=VALUE  Override a key of the configuration\n"
                "      --bus=auto|none          Serve on the system bus (auto), or not\n"
+               "      --record=FILE            Write all that the kernel tells to a file as well\n"
+               "      --record-anonymous=FILE  The same, with names of cgroups and commands replaced by hashes\n"
+               "      --replay=FILE            Show what is in a recording, without asking the kernel (needs no root)\n"
                "      --check-config           Check the configuration and exit\n"
                "      --version                Show the version\n"
                "  -h, --help                   Show this help\n\n"
@@ -49,11 +59,14 @@ static void help(void) {
 
 /* Returns 1 to go on, 0 when all is done, or a negative errno. */
 static int parse_arguments(int argc, char *argv[]) {
-        enum { ARG_SET = 256, ARG_BUS, ARG_CHECK_CONFIG, ARG_VERSION };
+        enum { ARG_SET = 256, ARG_BUS, ARG_RECORD, ARG_RECORD_ANONYMOUS, ARG_REPLAY, ARG_CHECK_CONFIG, ARG_VERSION };
         static const struct option options[] = {
                 { "config", required_argument, NULL, 'c' },
                 { "set", required_argument, NULL, ARG_SET },
                 { "bus", required_argument, NULL, ARG_BUS },
+                { "record", required_argument, NULL, ARG_RECORD },
+                { "record-anonymous", required_argument, NULL, ARG_RECORD_ANONYMOUS },
+                { "replay", required_argument, NULL, ARG_REPLAY },
                 { "check-config", no_argument, NULL, ARG_CHECK_CONFIG },
                 { "version", no_argument, NULL, ARG_VERSION },
                 { "help", no_argument, NULL, 'h' },
@@ -80,6 +93,18 @@ static int parse_arguments(int argc, char *argv[]) {
                         }
                         arg_bus = strcmp(optarg, "auto") == 0;
                         break;
+                case ARG_RECORD:
+                case ARG_RECORD_ANONYMOUS:
+                        if (arg_record) {
+                                log_error("Only one recording can be made at a time: --record= or --record-anonymous=.");
+                                return -EINVAL;
+                        }
+                        arg_record = optarg;
+                        arg_record_anonymous = o == ARG_RECORD_ANONYMOUS;
+                        break;
+                case ARG_REPLAY:
+                        arg_replay = optarg;
+                        break;
                 case ARG_CHECK_CONFIG:
                         arg_check_config = true;
                         break;
@@ -103,13 +128,18 @@ static int parse_arguments(int argc, char *argv[]) {
 }
 
 static uint64_t view_now(void *userdata) {
-        return collector_now();
+        struct daemon *d = userdata;
+
+        return d->replay ? replay_now(d->replay) : collector_now();
 }
 
 static void view_fill_status(struct status_facts *ret, void *userdata) {
         struct daemon *d = userdata;
 
-        collector_fill_status(&d->collector, ret);
+        if (d->replay)
+                replay_fill_status(d->replay, ret);
+        else
+                collector_fill_status(&d->collector, ret);
 }
 
 /* Serves on the sockets of delayd-http.socket. Returns how many there are. */
@@ -154,7 +184,7 @@ static int start_serving(struct daemon *d) {
         int r;
 
         d->view = (struct view) {
-                .accounting = d->collector.accounting,
+                .accounting = d->replay ? replay_accounting(d->replay) : d->collector.accounting,
                 .health = &d->health,
                 .now_nsec = view_now,
                 .fill_status = view_fill_status,
@@ -178,6 +208,38 @@ static int start_serving(struct daemon *d) {
         return 0;
 }
 
+/* All of the recording, before anybody can ask; signals end it early. */
+static int run_replay(struct daemon *d) {
+        int r = replay_new(arg_replay, &d->config, &d->health, d->recorder, &d->replay);
+
+        if (r < 0)
+                return r;
+
+        do {
+                r = replay_step(d->replay);
+                if (r < 0)
+                        return log_error_errno(r, "Cannot replay %s", arg_replay);
+
+                int event = sd_event_run(d->event, 0);
+                if (event < 0)
+                        return log_error_errno(event, "The event loop failed");
+        } while (r > 0 && sd_event_get_state(d->event) == SD_EVENT_INITIAL);
+
+        return 0;
+}
+
+static int start_source(struct daemon *d) {
+        int r = 0;
+
+        if (arg_record) {
+                r = recorder_new(arg_record, arg_record_anonymous, &d->health, &d->recorder);
+                if (r < 0)
+                        return r;
+        }
+
+        return arg_replay ? run_replay(d) : collector_start(&d->collector, d->event, &d->config, &d->health, d->recorder);
+}
+
 static int run(struct daemon *d) {
         int r;
 
@@ -193,12 +255,16 @@ static int run(struct daemon *d) {
                         return log_error_errno(r, "Cannot handle signals");
         }
 
+        /* Writing to a pipe without a reader or past a limit is an error to us, and none to die of. */
+        (void) signal(SIGPIPE, SIG_IGN);
+        (void) signal(SIGXFSZ, SIG_IGN);
+
         r = passed_fds_load(&d->passed);
         if (r < 0)
                 return log_error_errno(r, "Cannot take the descriptors that the service manager passed");
 
-        r = collector_start(&d->collector, d->event, &d->config, &d->health);
-        if (r < 0)
+        r = start_source(d);
+        if (r < 0 || sd_event_get_state(d->event) == SD_EVENT_FINISHED)
                 return r;
 
         r = start_serving(d);
@@ -206,9 +272,13 @@ static int run(struct daemon *d) {
                 return r;
         passed_fds_done(&d->passed);
 
-        (void) sd_notify(0, "READY=1\nSTATUS=Watching.");
+        (void) sd_notify(0, d->replay ? "READY=1\nSTATUS=Showing a recording." : "READY=1\nSTATUS=Watching.");
         r = sd_event_loop(d->event);
         (void) sd_notify(0, "STOPPING=1");
+
+        /* Said when it was found; whoever runs us in a script is to know as well. */
+        if (r >= 0 && d->replay && replay_is_damaged(d->replay))
+                r = -EBADMSG;
         return r;
 }
 
@@ -217,6 +287,8 @@ static void stop(struct daemon *d) {
         for (unsigned i = 0; i < CONFIG_LISTEN_MAX; i++)
                 http_server_free(d->http[i]);
         collector_done(&d->collector);
+        d->recorder = recorder_free(d->recorder);
+        d->replay = replay_free(d->replay);
         passed_fds_done(&d->passed);
         sd_event_unref(d->event);
         health_free(&d->health);

@@ -8,6 +8,7 @@
 #include "core/accounting.h"
 #include "core/delta.h"
 #include "core/plausibility.h"
+#include "core/witness.h"
 #include "core/task-history.h"
 
 #define START_UNKNOWN_MAX_NSEC (UINT64_MAX / 2)
@@ -17,6 +18,13 @@
 
 /* So many minor faults without a single copy on write: no process gets that far with delay accounting on. */
 #define UNACCOUNTED_MINOR_FAULTS 100
+
+/* Nobody watches as a rule: one test then, and the event is not even made. */
+#define OBSERVE(a, ...)                                                                            \
+        do {                                                                                      \
+                if (__builtin_expect((a)->observe != NULL, 0))                                    \
+                        (a)->observe(&(const struct accounting_event) { __VA_ARGS__ }, (a)->observe_userdata); \
+        } while (0)
 
 int accounting_new(const struct accounting_config *config, struct accounting **ret) {
         struct accounting *a = calloc(1, sizeof(*a));
@@ -52,6 +60,23 @@ struct accounting *accounting_free(struct accounting *a) {
         cgroup_table_done(&a->cgroups);
         free(a);
         return NULL;
+}
+
+void accounting_observe(struct accounting *a, accounting_observe_fn observe, void *userdata) {
+        a->observe = observe;
+        a->observe_userdata = userdata;
+}
+
+int accounting_cgroup_added(
+                struct accounting *a, uint64_t now_nsec, uint64_t key, uint64_t parent_key, const char *path) {
+
+        OBSERVE(a, .type = ACCOUNTING_CGROUP_ADDED, .now_nsec = now_nsec, .cgroup = { key, parent_key, path });
+        return cgroup_table_add(&a->cgroups, now_nsec, key, parent_key, path, NULL);
+}
+
+void accounting_cgroup_removed(struct accounting *a, uint64_t now_nsec, uint64_t key) {
+        OBSERVE(a, .type = ACCOUNTING_CGROUP_REMOVED, .now_nsec = now_nsec, .cgroup = { .key = key });
+        cgroup_table_remove(&a->cgroups, now_nsec, key);
 }
 
 /* The task is over, or its TID belongs to another now. */
@@ -101,6 +126,7 @@ int accounting_fork(struct accounting *a, uint64_t now_nsec, const struct fork_e
         struct task *child = task_newest(&a->tasks, event->tid);
         uint64_t earliest = event->time_nsec > FORK_EVENT_LATENESS_NSEC ? event->time_nsec - FORK_EVENT_LATENESS_NSEC : 0;
 
+        OBSERVE(a, .type = ACCOUNTING_FORK, .now_nsec = now_nsec, .fork = *event);
         if (!parent)
                 parent = task_newest(&a->tasks, event->parent_tgid);
 
@@ -127,6 +153,7 @@ int accounting_fork(struct accounting *a, uint64_t now_nsec, const struct fork_e
                 return 1;
 
         task_set_cgroup(child, cgroup, ATTRIBUTION_CACHE);
+        child->inherited = true;
         return 0;
 }
 
@@ -149,6 +176,8 @@ void accounting_exec(struct accounting *a, uint64_t now_nsec, uint32_t tgid) {
         struct task *leader = task_newest(&a->tasks, tgid), *survivor = NULL;
         size_t cursor = 0;
 
+        OBSERVE(a, .type = ACCOUNTING_EXEC, .now_nsec = now_nsec, .tid = tgid);
+
         /* All other threads are gone, and those that had waited left exit records: who did not, is the one that went on. */
         for (struct task *task; (task = task_next(&a->tasks, &cursor));)
                 if (task->tgid == tgid && task->tid != tgid
@@ -169,17 +198,38 @@ void accounting_exec(struct accounting *a, uint64_t now_nsec, uint32_t tgid) {
                         retire(a, now_nsec, task);
 }
 
+int accounting_ask_pressure(struct accounting *a, uint64_t now_nsec, uint64_t key, uint64_t *ret_stall_nsec) {
+        uint64_t stall = 0;
+
+        int r = a->config.pressure(key, &stall, a->config.userdata);
+        OBSERVE(a, .type = ACCOUNTING_PRESSURE, .now_nsec = now_nsec,
+                .pressure = { key, r, a->config.n_cpus, stall });
+        if (r < 0)
+                return r;
+
+        *ret_stall_nsec = stall;
+        return 0;
+}
+
 bool accounting_would_move(const struct accounting *a, uint32_t tid, uint64_t cgroup_key) {
         const struct task *task = task_newest(&a->tasks, tid);
 
-        /* A task that was moved before its first sample was moved right after its fork: it waited where it is now. */
-        return task && task->sampled && task->attribution != ATTRIBUTION_NONE
+        if (!task)
+                return false;
+
+        /* Forked, moved and executed, all since the last poll: it waited where it is now, not in its parent's cgroup. */
+        if (task->inherited && !task->sampled)
+                return false;
+
+        return task->attribution != ATTRIBUTION_NONE
                 && task->cgroup != cgroup_table_get(&a->cgroups, cgroup_key);
 }
 
 int accounting_place(struct accounting *a, uint64_t now_nsec, uint32_t tid, uint32_t tgid, uint64_t cgroup_key) {
         struct task *task = task_newest(&a->tasks, tid);
         const struct task *latest = hash_get(&a->tasks.by_tid, tid);
+
+        OBSERVE(a, .type = ACCOUNTING_PLACE, .now_nsec = now_nsec, .place = { tid, tgid, cgroup_key });
 
         /* Listed a moment ago, but its exit record has come: not a new task. */
         if (!task && latest && latest->exited)
@@ -194,8 +244,11 @@ int accounting_place(struct accounting *a, uint64_t now_nsec, uint32_t tid, uint
         if (tgid != 0)
                 task_set_tgid(&a->tasks, task, tgid);
         task->generation = a->generation;
+        task->inherited = false;
 
         struct cgroup *cgroup = cgroup_table_get(&a->cgroups, cgroup_key);
+        if (cgroup != task->cgroup && task->sampled)
+                task->settling = 2;
         if (cgroup != task->cgroup || task->attribution == ATTRIBUTION_NONE)
                 task_set_cgroup(task, cgroup,
                                 cgroup == a->cgroups.unattributed ? ATTRIBUTION_NONE : ATTRIBUTION_CACHE);
@@ -204,15 +257,17 @@ int accounting_place(struct accounting *a, uint64_t now_nsec, uint32_t tid, uint
 }
 
 void accounting_sweep_begin(struct accounting *a) {
+        OBSERVE(a, .type = ACCOUNTING_SWEEP_BEGIN);
         a->generation++;
 }
 
 void accounting_sweep_end(struct accounting *a, uint64_t now_nsec) {
         size_t cursor = 0;
 
+        OBSERVE(a, .type = ACCOUNTING_SWEEP_END, .now_nsec = now_nsec);
         for (struct task *task; (task = task_next(&a->tasks, &cursor));)
                 if ((uint16_t) (a->generation - task->generation) >= 2)
-                        accounting_vanished(a, now_nsec, task->tid);
+                        retire(a, now_nsec, task);
 }
 
 /* What one delta comes to, once the waits whose own length is not known are spread. */
@@ -363,6 +418,8 @@ static int64_t account_deltas(
                         continue;
 
                 plausibility_bounds(task, baseline, sample, kind, &bounds);
+                if (kind == DELAY_BLKIO && sample->delays[kind].total_nsec - baseline->total_nsec >= WITNESS_FROM_NSEC)
+                        witness_bounds(a, now_nsec, task, sample, &bounds);
                 delta_take(baseline, &sample->delays[kind], &bounds, sample->has_extremes, final, &delta);
                 if (delta.refused_waits || delta.backwards) {
                         reason = delta.reason;
@@ -409,8 +466,10 @@ static int64_t take_sample(
                 a->accepted_samples++;
         }
 
-        if (task->sampled && sample->run_nsec != task->run_nsec)
+        if (task->sampled && sample->run_nsec != task->run_nsec) {
                 task->anchor_nsec = task->lifetime_nsec;
+                task->settling -= task->settling > 0;
+        }
         task->lifetime_nsec = sample->lifetime_nsec;
         task->run_nsec = sample->run_nsec;
         task->cpu_delay_nsec = sample->delays[DELAY_CPU].total_nsec;
@@ -424,9 +483,13 @@ static void attribute(struct accounting *a, struct task *task, uint32_t ppid) {
         uint64_t key = CGROUP_KEY_UNATTRIBUTED;
         struct cgroup *cgroup = NULL;
 
-        if (a->config.lookup
-            && a->config.lookup(task->tid, task->tgid, &key, &source, a->config.lookup_userdata) >= 0)
-                cgroup = cgroup_table_find(&a->cgroups, key);
+        if (a->config.lookup) {
+                int r = a->config.lookup(task->tid, task->tgid, &key, &source, a->config.userdata);
+
+                OBSERVE(a, .type = ACCOUNTING_LOOKED_UP, .lookup = { task->tid, r, key, source });
+                if (r >= 0)
+                        cgroup = cgroup_table_find(&a->cgroups, key);
+        }
 
         if (!cgroup) {
                 const struct task *relative = task->tgid && task->tgid != task->tid ? task_newest(&a->tasks, task->tgid) : NULL;
@@ -445,6 +508,8 @@ static void attribute(struct accounting *a, struct task *task, uint32_t ppid) {
 
 int accounting_live_sample(struct accounting *a, uint64_t now_nsec, const struct task_sample *sample) {
         struct task *task = task_of_live_sample(&a->tasks, sample);
+
+        OBSERVE(a, .type = ACCOUNTING_LIVE_SAMPLE, .now_nsec = now_nsec, .sample = sample);
 
         if (!task) {
                 if (task_is_ghost(&a->tasks, sample))
@@ -470,6 +535,8 @@ int accounting_live_sample(struct accounting *a, uint64_t now_nsec, const struct
 int accounting_exit_sample(struct accounting *a, uint64_t now_nsec, const struct task_sample *sample) {
         struct task *task = task_of_exit_sample(&a->tasks, sample);
 
+        OBSERVE(a, .type = ACCOUNTING_EXIT_SAMPLE, .now_nsec = now_nsec, .sample = sample);
+
         if (!task) {
                 int r = add_task(a, now_nsec, sample->tid, sample->tgid,
                                  sample->start_min_nsec, sample->start_max_nsec, false, &task);
@@ -493,12 +560,15 @@ int accounting_exit_sample(struct accounting *a, uint64_t now_nsec, const struct
 void accounting_vanished(struct accounting *a, uint64_t now_nsec, uint32_t tid) {
         struct task *task = task_newest(&a->tasks, tid);
 
+        OBSERVE(a, .type = ACCOUNTING_VANISHED, .now_nsec = now_nsec, .tid = tid);
         if (task)
                 retire(a, now_nsec, task);
 }
 
 void accounting_age(struct accounting *a, uint64_t now_nsec) {
+        OBSERVE(a, .type = ACCOUNTING_AGE, .now_nsec = now_nsec);
         task_expire(&a->tasks, now_nsec > TASK_LEAVING_NSEC ? now_nsec - TASK_LEAVING_NSEC : 0);
+        witness_tick(a, now_nsec);
         history_list_age(&a->gone, now_nsec, a->config.retention_nsec);
         cgroup_table_age(&a->cgroups, now_nsec);
 }

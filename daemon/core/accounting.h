@@ -10,6 +10,7 @@
 #include "core/cgroup-table.h"
 #include "core/sample.h"
 #include "core/schedule.h"
+#include "core/witness.h"
 #include "core/task-history.h"
 #include "core/task-table.h"
 
@@ -51,6 +52,74 @@ const char *reject_reason_name(enum reject_reason reason);
 typedef int (*accounting_lookup_fn)(
                 uint32_t tid, uint32_t tgid, uint64_t *ret_key, enum attribution_source *ret_source, void *userdata);
 
+/* A task was forked; see accounting_fork(). */
+struct fork_event {
+        uint32_t tid, tgid;
+        uint32_t parent_tid, parent_tgid;
+        uint64_t time_nsec; /* CLOCK_MONOTONIC */
+};
+
+/*
+ * All that goes into the accounting, one event for each call below that changes it. Fed to another
+ * accounting in the same order, with the same configuration, they give the same numbers. Recordings
+ * hold the types as numbers: new ones go to the end.
+ */
+enum accounting_event_type {
+        ACCOUNTING_CGROUP_ADDED,
+        ACCOUNTING_CGROUP_REMOVED,
+        ACCOUNTING_FORK,
+        ACCOUNTING_EXEC,
+        ACCOUNTING_PLACE,
+        ACCOUNTING_SWEEP_BEGIN, /* now_nsec is 0 */
+        ACCOUNTING_SWEEP_END,
+        ACCOUNTING_LIVE_SAMPLE,
+        ACCOUNTING_EXIT_SAMPLE,
+        ACCOUNTING_VANISHED,
+        ACCOUNTING_AGE,
+        ACCOUNTING_LOOKED_UP,   /* the answer of accounting_lookup_fn: follows the event that asked, as do events that came up while it was asked */
+        ACCOUNTING_PRESSURE,    /* the answer of accounting_pressure_fn, in the same way */
+        ACCOUNTING_EVENT_COUNT,
+};
+
+struct accounting_event {
+        enum accounting_event_type type;
+        uint64_t now_nsec;
+        union {
+                struct {
+                        uint64_t key, parent_key;
+                        const char *path;
+                } cgroup;
+                struct fork_event fork;
+                struct {
+                        uint32_t tid, tgid;
+                        uint64_t cgroup_key;
+                } place;
+                struct {
+                        uint32_t tid;
+                        int result;
+                        uint64_t cgroup_key;
+                        enum attribution_source source;
+                } lookup;
+                struct {
+                        uint64_t key;
+                        int result;
+                        uint32_t n_cpus;
+                        uint64_t stall_nsec;
+                } pressure;
+                const struct task_sample *sample;
+                uint32_t tid; /* EXEC, VANISHED */
+        };
+};
+
+/* Is told of each event before it takes effect; must not call into the accounting. */
+typedef void (*accounting_observe_fn)(const struct accounting_event *event, void *userdata);
+
+/*
+ * Reads the "some" total of io.pressure of a cgroup, or of the host (key CGROUP_KEY_UNATTRIBUTED). Returns 0
+ * or a negative errno.
+ */
+typedef int (*accounting_pressure_fn)(uint64_t key, uint64_t *ret_stall_nsec, void *userdata);
+
 struct accounting_config {
         delay_kind_set kinds;
         size_t max_cgroups;
@@ -59,7 +128,9 @@ struct accounting_config {
         uint64_t poll_interval_nsec;
         uint64_t started_nsec;   /* CLOCK_MONOTONIC: tasks that started before have waits that are not counted */
         accounting_lookup_fn lookup; /* may be NULL */
-        void *lookup_userdata;
+        accounting_pressure_fn pressure; /* a witness for long blkio waits; NULL where the kernel can be believed */
+        unsigned n_cpus;
+        void *userdata; /* of both */
 };
 
 struct accounting {
@@ -72,6 +143,7 @@ struct accounting {
         struct schedule schedule;
         uint16_t generation;
 
+        struct witness witness;
         struct history_list gone; /* histories of tasks that are gone */
 
         /* CLOCK_MONOTONIC: a task that started after the first has delays; one before the second has none. */
@@ -82,20 +154,29 @@ struct accounting {
         uint64_t attributed[ATTRIBUTION_SOURCE_COUNT];  /* of these exits */
         uint64_t accepted_samples;
         uint64_t rejected_samples[REJECT_REASON_COUNT];
+
+        accounting_observe_fn observe; /* NULL: nobody */
+        void *observe_userdata;
 };
+
+/* Asks accounting_pressure_fn. Returns 0 or a negative errno. */
+int accounting_ask_pressure(struct accounting *a, uint64_t now_nsec, uint64_t key, uint64_t *ret_stall_nsec);
 
 int accounting_new(const struct accounting_config *config, struct accounting **ret);
 struct accounting *accounting_free(struct accounting *a);
+
+/* From now on observe() is told of each event; NULL ends that. */
+void accounting_observe(struct accounting *a, accounting_observe_fn observe, void *userdata);
+
+/* A cgroup exists, or is gone: cgroup_table_add() and cgroup_table_remove(). */
+int accounting_cgroup_added(
+                struct accounting *a, uint64_t now_nsec, uint64_t key, uint64_t parent_key, const char *path);
+void accounting_cgroup_removed(struct accounting *a, uint64_t now_nsec, uint64_t key);
 
 /*
  * A task was forked. The child starts in its parent's cgroup; for a thread the parent is its own group.
  * Returns 0; 1 if the parent's cgroup is not known, so that the child's should be looked up; -ENOMEM.
  */
-struct fork_event {
-        uint32_t tid, tgid;
-        uint32_t parent_tid, parent_tgid;
-        uint64_t time_nsec; /* CLOCK_MONOTONIC */
-};
 int accounting_fork(struct accounting *a, uint64_t now_nsec, const struct fork_event *event);
 
 /*

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <delayd/kinds.h>
@@ -46,4 +47,11 @@ struct task_sample {
 
         char comm[TASK_COMM_SIZE]; /* any bytes; always ends with NUL */
         struct delay_counters delays[DELAY_KIND_COUNT];
+
+        /*
+         * The record as the kernel sent it, for observers of the accounting; NULL where it is not at hand. Only
+         * valid while the sample is handed over: whoever keeps a sample for later copies it or sets it to NULL.
+         */
+        const void *raw;
+        size_t raw_size;
 };

@@ -11,6 +11,7 @@ enum tristate { TRISTATE_OFF, TRISTATE_ON, TRISTATE_UNKNOWN };
 
 /* What status shows and the accounting does not know: filled by the wiring each time it is shown. */
 struct status_facts {
+        const char *replay;            /* the file that is replayed; NULL: the kernel is watched */
         uint64_t uptime_nsec;
         const char *kernel_release;
         uint16_t taskstats_version;

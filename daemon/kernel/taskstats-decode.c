@@ -16,6 +16,7 @@
 #define VERSION_EXTREMES 16        /* in layout A */
 #define SIZE_A_V14 432
 #define SIZE_WITH_EXTREMES 560     /* of v15 and v16 */
+#define SIZE_NEWEST 688            /* of v17 */
 
 #define OFFSET_FLAG 8              /* ac_flag, in both layouts */
 #define OFFSET_PID_A 128           /* ac_pid */
@@ -42,9 +43,11 @@ _Static_assert(offsetof(struct delay_counters, total_nsec) == offsetof(struct de
 _Static_assert(offsetof(struct delay_counters, min_nsec) == offsetof(struct delay_counters, max_nsec) + 8, "pair");
 _Static_assert(DELAY_KIND_COUNT <= 8, "field.carries is too narrow");
 
+enum { FIELD_COMM = 0 };
+
 static const struct field fields[] = {
+        [FIELD_COMM] = { SAMPLE(comm), { 80, 128 }, TASK_COMM_SIZE, 2, 0 },
         { SAMPLE(run_nsec),       {  72, 120 },  8,  1, 0 }, /* cpu_run_virtual_total */
-        { SAMPLE(comm),           {  80, 128 }, 32,  2, 0 },
         { SAMPLE(uid),            { 120, 168 },  4,  2, 0 },
         { SAMPLE(ppid),           { 132, 180 },  4,  2, 0 },
         { SAMPLE(lifetime_nsec),  { 144, 192 },  8,  2, 0 }, /* ac_etime, in microseconds */
@@ -195,6 +198,21 @@ uint32_t taskstats_offset_of_waits(enum delay_kind kind, enum taskstats_layout l
         return 0;
 }
 
+size_t taskstats_replace_comm(void *payload, size_t size, enum taskstats_layout layout, const char *comm) {
+        uint8_t *p = payload;
+
+        if (size < TASKSTATS_SIZE_MIN)
+                return 0;
+
+        int chosen = choose_layout(layout, load16(p), size);
+        if (chosen < 0)
+                return 0;
+
+        memset(p + fields[FIELD_COMM].offset[chosen], 0, TASK_COMM_SIZE);
+        memcpy(p + fields[FIELD_COMM].offset[chosen], comm, strnlen(comm, TASK_COMM_SIZE - 1));
+        return size < SIZE_NEWEST ? size : SIZE_NEWEST;
+}
+
 /* What is left of a message, attribute by attribute. */
 struct attributes {
         const uint8_t *p;
@@ -309,6 +327,8 @@ static int walk_record(const struct taskstats_walk *walk, uint32_t sequence, con
                                 subtract_saturating(walk->made_min_nsec, sample.lifetime_nsec), NSEC_PER_USEC);
                 sample.start_max_nsec = subtract_saturating(walk->made_max_nsec, sample.lifetime_nsec);
         }
+        sample.raw = record.payload;
+        sample.raw_size = record.size;
 
         walk->record(&sample, sequence, walk->userdata);
         return 0;

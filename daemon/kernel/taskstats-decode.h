@@ -43,6 +43,12 @@ int taskstats_prove_layout(const void *payload, size_t size, uint32_t tid);
 /* Where a proven layout has the count and, right after it, the total of a kind: two 64-bit integers. */
 uint32_t taskstats_offset_of_waits(enum delay_kind kind, enum taskstats_layout layout);
 
+/*
+ * Puts another name (at most TASK_COMM_SIZE - 1 bytes) in the place of ac_comm of a record. Returns the
+ * size of the part of the record that is known, so that the rest, which may hold anything, can be cut off.
+ */
+size_t taskstats_replace_comm(void *payload, size_t size, enum taskstats_layout layout, const char *comm);
+
 /* The statistics of one task inside a message. */
 struct taskstats_record {
         uint32_t tid;

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
+import collections
 import os
 import shutil
 import signal
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import hosttools
-from daemon import Bus, Daemon
+from daemon import DELAYCTL, DELAYD, Bus, Daemon
 
 TEST_SECONDS = 120
 
@@ -52,7 +53,9 @@ def pytest_configure(config):
 @pytest.fixture(scope="session", autouse=True)
 def host():
     """This run has the host to itself, and delay accounting is on."""
-    lock = hosttools.lock_host(100)
+    signal.alarm(0)  # waiting for another run is not the test's own time
+    lock = hosttools.lock_host(900)
+    signal.alarm(TEST_SECONDS)
     with lock, hosttools.Delayacct(on=True):
         yield
 
@@ -70,12 +73,20 @@ def cgroup_base(host):
     base.remove()
 
 
+@pytest.fixture(scope="session")
+def used_names():
+    return collections.Counter()
+
+
 @pytest.fixture
-def cgroups(cgroup_base):
-    """Makes cgroups, by name; they are removed when the test ends."""
+def cgroups(cgroup_base, used_names):
+    """Makes cgroups, by name; they are removed when the test ends. No path comes twice, for a removed one is still shown."""
     made = []
 
     def make(name):
+        used_names[name] += 1
+        if used_names[name] > 1:
+            name = "%s-%d" % (name, used_names[name])
         made.append(hosttools.Cgroup("%s/%s" % (cgroup_base.path[1:], name)))
         return made[-1]
 
@@ -96,6 +107,20 @@ def workload(cgroups):
     yield start
     for program in started:
         program.end()
+
+
+@pytest.fixture
+def launcher(cgroups):
+    """Starts shells that run programs in a cgroup; they are real-time tasks, which the fault of Linux 6.12 spares."""
+    started = []
+
+    def start(cgroup, fifo=True):
+        started.append(hosttools.Launcher(cgroup, fifo))
+        return started[-1]
+
+    yield start
+    for shell in started:
+        shell.end()
 
 
 @pytest.fixture(scope="session")
@@ -126,6 +151,18 @@ def zram(host):
 
 
 @pytest.fixture(scope="session")
+def public_copy():
+    """Copies of what other users run in tests: they may not reach a checkout in someone's home."""
+    path = Path(tempfile.mkdtemp(prefix="delayd-test-", dir="/var/tmp"))
+    path.chmod(0o755)
+    shutil.copy(DELAYD, path / "delayd")
+    shutil.copy(DELAYCTL, path / "delayctl")
+    shutil.copytree(hosttools.ROOT / "packaging", path / "packaging")
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture(scope="session")
 def run_directory():
     """Where buses have their sockets: open to other users, as /run/dbus is."""
     path = Path(tempfile.mkdtemp(prefix="delayd-test-", dir="/run"))
@@ -143,8 +180,9 @@ def bus(run_directory):
 
 @pytest.fixture(scope="session")
 def daemon(host, bus, run_directory):
-    """The delayd that most tests look at, with its defaults."""
-    daemon = Daemon(run_directory / "delayd.log", bus.address)
+    """The delayd that most tests look at; with room for what other programs on the host do to cgroups meanwhile."""
+    daemon = Daemon(run_directory / "delayd.log", bus.address,
+                    "--set", "Collect.MaxCgroups=200000", "--set", "Metrics.MaxCgroups=200000")
     try:
         daemon.wait_ready()
         yield daemon

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import shlex
 import subprocess
 import time
 from pathlib import Path
@@ -95,6 +96,10 @@ class Cgroup:
         if self.limited:
             (self.limited / "cgroup.procs").write_text("0", encoding="ascii")
 
+    def add(self, pid):
+        """Moves a process that is there."""
+        (self.directory / "cgroup.procs").write_text(str(pid), encoding="ascii")
+
     def processes(self):
         return [int(pid) for pid in (self.directory / "cgroup.procs").read_text(encoding="ascii").split()]
 
@@ -153,6 +158,23 @@ class Workload:
         for stream in (self.process.stdin, self.process.stdout):
             if stream:
                 stream.close()
+
+
+class Launcher:
+    """A shell that lives in a cgroup and runs programs there one after the other, as a service's main process does."""
+
+    def __init__(self, cgroup, fifo=False):
+        self.shell = Workload(cgroup, ["/bin/sh", "-c", 'while read -r line; do eval "$line"; done'], fifo=fifo)
+        self.pid = self.shell.pid
+
+    def run(self, *args):
+        """Runs a program to its end and returns what it said."""
+        self.shell.process.stdin.write((" ".join(shlex.quote(str(arg)) for arg in args) + "\n").encode())
+        self.shell.process.stdin.flush()
+        return self.shell.first_line()
+
+    def end(self):
+        self.shell.end()
 
 
 class Zram:

@@ -149,7 +149,7 @@ static void status_to_the_letter(void **state) {
                 "\"reasons\":{\"impossible\":4,\"overflow\":0,\"backwards\":0,\"no_baseline\":0,\"malformed\":1}},"
                 "\"polling\":{\"interval_nsec\":1000000000,\"tasks\":2,\"last_duration_nsec\":1500000},"
                 "\"cgroups\":{\"tracked\":5,\"removed\":1,\"overflowed\":0},"
-                "\"cpu_nsec\":1234567890,\"rss_bytes\":4096}");
+                "\"cpu_nsec\":1234567890,\"rss_bytes\":4096,\"replay\":null}");
 }
 
 int main(void) {

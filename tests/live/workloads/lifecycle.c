@@ -109,7 +109,7 @@ static void vfork_readers(void) {
                 if (pid < 0)
                         err(EXIT_FAILURE, "vfork() failed");
                 if (pid == 0) {
-                        execl("/proc/self/exe", "lifecycle", "read", blocks, "0", file_path, NULL);
+                        execl("/proc/self/exe", "lifecycle", "read-silently", blocks, "0", file_path, NULL);
                         _exit(EXIT_FAILURE);
                 }
         }
@@ -147,10 +147,12 @@ int main(int argc, char *argv[]) {
                 vfork_readers();
         else if (strcmp(argv[1], "zombies") == 0)
                 leave_zombies();
-        else if (strcmp(argv[1], "read") == 0) {
+        else if (strncmp(argv[1], "read", 4) == 0) {
                 read_some(0);
                 sleep_msec(arg_msec);
                 read_some(1);
+                if (strcmp(argv[1], "read") != 0)
+                        return EXIT_SUCCESS;
         } else
                 usage(argv[0]);
 
