@@ -61,7 +61,9 @@ struct task {
         bool unaccounted:1;      /* forked while kernel.task_delayacct was 0: has no delays for life */
         bool scheduled:1;
         bool in_burst:1;
+        uint8_t settling:2;      /* moved to another cgroup, and has to run twice before that cgroup's pressure speaks for it */
         bool forked:1;           /* made by its fork event, of which there is only one */
+        bool inherited:1;        /* its cgroup is only that of its parent, as the kernel had none of its own to tell yet */
 
         uint64_t leaving_nsec;   /* when it joined the list */
 

@@ -256,6 +256,24 @@ static void moved_task_leaves_its_waits_behind(void **state) {
         assert_int_equal(cgroup_table_get(&a->cgroups, B)->tasks, 1);
 }
 
+static void child_moved_at_once_waits_where_it_is_moved_to(void **state) {
+        struct accounting *a = *state;
+
+        old_shell(a);
+        fork_task(a, T0 + SEC, 101, 101, 100);
+        assert_false(accounting_would_move(a, 101, B)); /* what it waited for meanwhile is the program's */
+        accounting_place(a, T0 + SEC, 101, 101, B);
+        assert_true(accounting_would_move(a, 101, A)); /* but this would be a second move */
+        ends(a, T0 + 2 * SEC, record(101, 101, T0 + SEC, T0 + 2 * SEC, 3));
+        assert_int_equal(waits_in(a, A), 0);
+        assert_int_equal(waits_in(a, B), 3);
+
+        /* Once it was sampled in its parent's cgroup, it has lived there. */
+        fork_task(a, T0 + 3 * SEC, 102, 102, 100);
+        live(a, T0 + 4 * SEC, record(102, 102, T0 + 3 * SEC, T0 + 4 * SEC, 1));
+        assert_true(accounting_would_move(a, 102, B));
+}
+
 static void sources_of_attribution(void **state) {
         struct accounting *a = *state;
         struct task_sample s = record(300, 300, T0 + SEC, T0 + 2 * SEC, 1);
@@ -438,6 +456,7 @@ int main(void) {
                 with_accounting(exec_from_another_thread),
                 with_accounting(exec_when_records_without_waits_are_filtered),
                 with_accounting(moved_task_leaves_its_waits_behind),
+                with_accounting(child_moved_at_once_waits_where_it_is_moved_to),
                 with_accounting(sources_of_attribution),
                 with_accounting(impossible_waits_are_refused),
                 with_accounting(old_task_with_an_impossible_past),
