@@ -10,6 +10,7 @@
 #include "collect-internal.h"
 #include "collect.h"
 #include "kernel/kernel-info.h"
+#include "kernel/monotonic.h"
 #include "log.h"
 #include "recorder.h"
 
@@ -73,7 +74,7 @@ void collector_no_problem(struct collector *c, const char *id) {
  * when a reply has led here, for the client answers one query at a time.
  */
 void collector_place(struct collector *c, uint32_t tid, uint64_t cgroup_id) {
-        if (!c->querying && accounting_would_move(c->accounting, tid, cgroup_id))
+        if (!c->querying && accounting_would_move(c->accounting, monotonic_nsec(), tid, cgroup_id))
                 collector_query(c, &tid, 1);
 
         collector_out_of_memory(c, accounting_place(c->accounting, collector_now(), tid, 0, cgroup_id));
