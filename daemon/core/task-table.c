@@ -47,7 +47,7 @@ struct task *task_of_exit_sample(const struct task_table *t, const struct task_s
 bool task_is_ghost(const struct task_table *t, const struct task_sample *sample) {
         const struct task *task = hash_get(&t->by_tid, sample->tid);
 
-        return task && task->exited && start_matches(task, sample);
+        return task && task->is_leaving && start_matches(task, sample);
 }
 
 /* Counts the task in its process, or out of it. Only as a hint that a process has other threads. */

@@ -91,7 +91,10 @@ struct task *task_newest(const struct task_table *t, uint32_t tid);
 struct task *task_of_live_sample(const struct task_table *t, const struct task_sample *sample);
 struct task *task_of_exit_sample(const struct task_table *t, const struct task_sample *sample);
 
-/* True when the sample's task has exited according to its record, but the kernel still answers for it. */
+/*
+ * True when the sample's task is over, according to its record or to the sweeps, which do not see zombies; but
+ * the kernel still answers for it.
+ */
 bool task_is_ghost(const struct task_table *t, const struct task_sample *sample);
 
 /*
