@@ -16,6 +16,9 @@
 /* The fork event follows the moment that becomes the start time within this span, preemption included. */
 #define FORK_EVENT_LATENESS_NSEC (20 * NSEC_PER_MSEC)
 
+/* A task that is found in another cgroup this soon after its fork was put there before it began its work. */
+#define LAUNCH_NSEC (50 * NSEC_PER_MSEC)
+
 /* So many minor faults without a single copy on write: no process gets that far with delay accounting on. */
 #define UNACCOUNTED_MINOR_FAULTS 100
 
@@ -137,15 +140,18 @@ int accounting_fork(struct accounting *a, uint64_t now_nsec, const struct fork_e
         /* A sweep or a reply may have told of the child before its event was read. */
         bool known = child && !child->forked && child->start_min_nsec <= event->time_nsec
                      && child->start_max_nsec >= earliest;
-        if (known)
+        if (known) {
                 task_set_tgid(&a->tasks, child, event->tgid);
-        else {
+                task_narrow_start(child, earliest, event->time_nsec);
+        } else {
                 int r = add_task(a, now_nsec, event->tid, event->tgid, earliest, event->time_nsec, true, &child);
                 if (r < 0)
                         return r;
                 child->uid = uid;
         }
         child->forked = true;
+        if (event->tid == event->tgid)
+                child->ppid = event->parent_tgid;
 
         if (known && child->attribution == ATTRIBUTION_CACHE)
                 return 0;
@@ -211,14 +217,14 @@ int accounting_ask_pressure(struct accounting *a, uint64_t now_nsec, uint64_t ke
         return 0;
 }
 
-bool accounting_would_move(const struct accounting *a, uint32_t tid, uint64_t cgroup_key) {
+bool accounting_would_move(const struct accounting *a, uint64_t monotonic_nsec, uint32_t tid, uint64_t cgroup_key) {
         const struct task *task = task_newest(&a->tasks, tid);
 
         if (!task)
                 return false;
 
-        /* Forked, moved and executed, all since the last poll: it waited where it is now, not in its parent's cgroup. */
-        if (task->inherited && !task->sampled)
+        /* Forked, moved and executed a moment ago: it waited where it is now, not in its parent's cgroup. */
+        if (task->inherited && !task->sampled && monotonic_nsec <= task->start_max_nsec + LAUNCH_NSEC)
                 return false;
 
         return task->attribution != ATTRIBUTION_NONE
@@ -453,6 +459,7 @@ static int64_t take_sample(
         task_narrow_start(task, sample->start_min_nsec, sample->start_max_nsec);
         if (sample->tgid != 0)
                 task_set_tgid(&a->tasks, task, sample->tgid);
+        task->ppid = sample->ppid;
         task->uid = sample->uid;
         judge_unaccounted(a, task, sample);
 

@@ -193,7 +193,7 @@ bool accounting_exec_ends_threads(const struct accounting *a, uint32_t tgid);
  * True if accounting_place() would move the task to another cgroup: it should be sampled first, so that
  * its waits so far stay where they happened.
  */
-bool accounting_would_move(const struct accounting *a, uint32_t tid, uint64_t cgroup_key);
+bool accounting_would_move(const struct accounting *a, uint64_t monotonic_nsec, uint32_t tid, uint64_t cgroup_key);
 
 /* A task is (now) in this cgroup. Adds it if it is not known. tgid 0: not known. */
 int accounting_place(struct accounting *a, uint64_t now_nsec, uint32_t tid, uint32_t tgid, uint64_t cgroup_key);

@@ -203,6 +203,12 @@ bool schedule_is_bound(const struct schedule *s) {
         return s->fastest > 0 || (s->burst.n > 0 && s->burst.share < 1);
 }
 
+void schedule_make_due(struct schedule *s) {
+        for (unsigned i = 0; i <= s->slowest; i++)
+                s->levels[i].due_nsec = 0;
+        s->burst.due_nsec = 0;
+}
+
 uint64_t schedule_next(const struct schedule *s) {
         uint64_t next = UINT64_MAX;
 

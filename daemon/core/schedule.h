@@ -69,6 +69,9 @@ void schedule_adapt(struct schedule *s, struct task *task, uint64_t now_nsec, ui
 void schedule_keep_budget(struct schedule *s, double share, double budget);
 bool schedule_is_bound(const struct schedule *s); /* the budget keeps tasks from being sampled as often as they wait */
 
+/* All tasks are due now, however rarely they wait. */
+void schedule_make_due(struct schedule *s);
+
 /* When the next sample is due; UINT64_MAX while there is no task. */
 uint64_t schedule_next(const struct schedule *s);
 
