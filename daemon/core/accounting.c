@@ -40,7 +40,6 @@ int accounting_new(const struct accounting_config *config, struct accounting **r
                 if (delay_kind_in(config->kinds, kind))
                         a->kind_slot[kind] = (uint8_t) a->n_kinds++;
         a->tasks.n_kinds = a->n_kinds;
-        a->accounted_since_nsec = UINT64_MAX;
         schedule_init(&a->schedule, config->poll_interval_nsec);
 
         int r = cgroup_table_init(&a->cgroups, config->max_cgroups, config->max_exported, config->retention_nsec);
@@ -368,23 +367,38 @@ static bool has_delays(const struct task_sample *sample) {
         return false;
 }
 
-/*
- * Delays are allocated at fork if kernel.task_delayacct is on then, and never later. A process that
- * faulted a lot without one copy on write was forked before, and so was everything older.
- */
-static void judge_unaccounted(struct accounting *a, struct task *task, const struct task_sample *sample) {
-        bool unaccounted = false;
+static bool is_unaccounted(struct accounting *a, const struct task *task, const struct task_sample *sample) {
+        uint64_t start = task->start_max_nsec;
+
+        if (start == 0)
+                return false; /* the record does not say */
 
         if (has_delays(sample)) {
-                if (task->start_min_nsec < a->accounted_since_nsec)
-                        a->accounted_since_nsec = task->start_min_nsec;
-        } else if (task->start_max_nsec < a->accounted_since_nsec && task->start_max_nsec > 0) {
-                if (delay_kind_in(sample->kinds, DELAY_WPCOPY) && sample->tid == task->tgid
-                    && sample->minor_faults >= UNACCOUNTED_MINOR_FAULTS
-                    && task->start_max_nsec > a->unaccounted_until_nsec)
-                        a->unaccounted_until_nsec = task->start_max_nsec;
-                unaccounted = task->start_max_nsec <= a->unaccounted_until_nsec;
+                delay_evidence_add(&a->evidence, start, true);
+                return false;
         }
+
+        bool leads = sample->tid == task->tgid;
+        if (delay_kind_in(sample->kinds, DELAY_WPCOPY) && leads && sample->minor_faults >= UNACCOUNTED_MINOR_FAULTS) {
+                delay_evidence_add(&a->evidence, start, false);
+                return true;
+        }
+
+        switch (delay_evidence_judge(&a->evidence, start)) {
+        case DELAY_EVIDENCE_OFF:
+                return true;
+        case DELAY_EVIDENCE_AFTER_OFF: {
+                const struct task *leader = leads || task->tgid == 0 ? NULL : task_newest(&a->tasks, task->tgid);
+
+                return leader && leader->unaccounted;
+        }
+        default:
+                return false;
+        }
+}
+
+static void judge_unaccounted(struct accounting *a, struct task *task, const struct task_sample *sample) {
+        bool unaccounted = is_unaccounted(a, task, sample);
 
         if (unaccounted == task->unaccounted)
                 return;

@@ -8,6 +8,7 @@
 #include <delayd/kinds.h>
 
 #include "core/cgroup-table.h"
+#include "core/delay-evidence.h"
 #include "core/sample.h"
 #include "core/schedule.h"
 #include "core/witness.h"
@@ -146,9 +147,7 @@ struct accounting {
         struct witness witness;
         struct history_list gone; /* histories of tasks that are gone */
 
-        /* CLOCK_MONOTONIC: a task that started after the first has delays; one before the second has none. */
-        uint64_t accounted_since_nsec;
-        uint64_t unaccounted_until_nsec;
+        struct delay_evidence evidence; /* of when delay accounting was on, CLOCK_MONOTONIC */
 
         uint64_t exits;                                 /* exit records accounted */
         uint64_t attributed[ATTRIBUTION_SOURCE_COUNT];  /* of these exits */
