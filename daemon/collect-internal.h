@@ -17,6 +17,7 @@ void collector_out_of_memory(struct collector *c, int error); /* anything but -E
 
 int collector_attach(struct collector *c);
 void collector_arm_poll(struct collector *c);
+void collector_start_budget(struct collector *c);
 
 void collector_drain(struct collector *c);
 void collector_query(struct collector *c, const uint32_t *tids, size_t n);

@@ -3,11 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <delayd/limits.h>
 
 #include "collect-internal.h"
 #include "kernel/kernel-info.h"
+#include "kernel/pressure.h"
 #include "log.h"
 #include "recorder.h"
 
@@ -32,6 +34,14 @@ static int lookup(uint32_t tid, uint32_t tgid, uint64_t *ret_key, enum attributi
 
         *ret_source = ATTRIBUTION_PROCFS;
         return 0;
+}
+
+static int read_pressure(uint64_t key, uint64_t *ret_stall_nsec, void *userdata) {
+        struct collector *c = userdata;
+
+        if (key == CGROUP_KEY_UNATTRIBUTED)
+                return pressure_read_host_io(ret_stall_nsec);
+        return pressure_read_cgroup_io(c->tree, key, ret_stall_nsec);
 }
 
 /* Says why the kernel refuses us, in the words of what can be done about it. */
@@ -143,7 +153,6 @@ int collector_start(
                 .event = event,
                 .recorder = recorder,
                 .started_nsec = collector_now(),
-                .budget_checked_nsec = collector_now(),
         };
 
         clock_gettime(CLOCK_MONOTONIC, &ts);
@@ -157,7 +166,10 @@ int collector_start(
                 .poll_interval_nsec = config->poll_interval_nsec,
                 .started_nsec = (uint64_t) ts.tv_sec * NSEC_PER_SEC + (uint64_t) ts.tv_nsec,
                 .lookup = lookup,
-                .lookup_userdata = c,
+                /* Where the kernel's blkio totals can be believed there is nothing to witness. */
+                .pressure = kernel_delayed_dequeue() == TRISTATE_OFF ? NULL : read_pressure,
+                .n_cpus = (unsigned) sysconf(_SC_NPROCESSORS_CONF),
+                .userdata = c,
         };
         c->aged_nsec = accounting.started_nsec + TASK_LEAVING_NSEC; /* nothing that started before was accounted here */
         r = accounting_new(&accounting, &c->accounting);
@@ -177,11 +189,13 @@ int collector_start(
         if (r < 0)
                 return log_error_errno(r, "Cannot set up the event loop");
 
+        accounting_age(c->accounting, collector_now());
         collector_check(c);
         collector_sweep(c);
         ssize_t n = schedule_due(&c->accounting->schedule, collector_now(), &c->tids, &c->allocated_tids);
         if (n > 0)
                 collector_query(c, c->tids, (size_t) n);
+        collector_start_budget(c);
         collector_arm_poll(c);
 
         log_info("Linux %s, taskstats version %u, cgroups %s: %zu cgroups, %zu tasks.",
@@ -190,12 +204,26 @@ int collector_start(
         return 0;
 }
 
+static void end_recording(struct collector *c) {
+        struct status_facts facts;
+
+        if (!c->recorder)
+                return;
+
+        if (c->second_timer) { /* the last that is set up: all that status asks is there */
+                collector_fill_status(c, &facts);
+                recorder_facts(c->recorder, collector_now(), &facts);
+        }
+        recorder_end(c->recorder, collector_now());
+}
+
 void collector_done(struct collector *c) {
         sd_event_source **sources[] = {
                 &c->exit_source, &c->exit_timer, &c->connector_source, &c->connector_timer, &c->tree_source,
                 &c->poll_timer, &c->sweep_timer, &c->second_timer,
         };
 
+        end_recording(c);
         for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++)
                 *sources[i] = sd_event_source_disable_unref(*sources[i]);
 

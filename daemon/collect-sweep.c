@@ -85,6 +85,8 @@ void collector_tree_changed(struct collector *c) {
 
         if (r != 0)
                 c->dirty = true;
+        if (c->n_joined == 0)
+                return;
 
         /* What was forked before the move is to be known before it. */
         collector_drain(c);

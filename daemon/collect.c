@@ -10,6 +10,7 @@
 #include "collect-internal.h"
 #include "collect.h"
 #include "kernel/kernel-info.h"
+#include "kernel/monotonic.h"
 #include "log.h"
 #include "recorder.h"
 
@@ -85,7 +86,7 @@ void collector_gap(struct collector *c, const char *id, const char *message, con
  * when a reply has led here, for the client answers one query at a time.
  */
 void collector_place(struct collector *c, uint32_t tid, uint64_t cgroup_id) {
-        if (!c->querying && accounting_would_move(c->accounting, tid, cgroup_id))
+        if (!c->querying && accounting_would_move(c->accounting, monotonic_nsec(), tid, cgroup_id))
                 collector_query(c, &tid, 1);
 
         collector_out_of_memory(c, accounting_place(c->accounting, collector_now(), tid, 0, cgroup_id));
@@ -214,18 +215,23 @@ void collector_query(struct collector *c, const uint32_t *tids, size_t n) {
                 collector_no_problem(c, "polling");
 }
 
-/* The budget is for the whole daemon, so sampling is what gives way when exits or scrapes cost more. */
+/* CpuBudget= is for sampling: what events cost, no sampling less often would save. */
 static void keep_budget(struct collector *c, uint64_t now) {
         uint64_t span = now - c->budget_checked_nsec;
 
         if (span < BUDGET_INTERVAL_NSEC)
                 return;
 
-        uint64_t used = process_cpu_now();
+        uint64_t used = process_cpu_now() - c->events_cpu_nsec;
         schedule_keep_budget(&c->accounting->schedule,
                              (double) (used - c->budget_used_nsec) / (double) span, c->config->cpu_budget);
         c->budget_checked_nsec = now;
         c->budget_used_nsec = used;
+}
+
+void collector_start_budget(struct collector *c) {
+        c->budget_checked_nsec = collector_now();
+        c->budget_used_nsec = process_cpu_now() - c->events_cpu_nsec;
 }
 
 void collector_poll(struct collector *c) {
@@ -269,8 +275,10 @@ static int on_exits_gathered(sd_event_source *source, uint64_t usec, void *userd
 
 static int on_exits(sd_event_source *source, int fd, uint32_t events, void *userdata) {
         struct collector *c = userdata;
+        uint64_t cpu = process_cpu_now();
 
         collector_drain(c);
+        c->events_cpu_nsec += process_cpu_now() - cpu;
         (void) sd_event_source_set_enabled(source, SD_EVENT_OFF);
         (void) sd_event_source_set_time_relative(c->exit_timer, EXIT_GATHER_NSEC / NSEC_PER_USEC);
         return sd_event_source_set_enabled(c->exit_timer, SD_EVENT_ONESHOT);
@@ -284,8 +292,10 @@ static int on_forks_gathered(sd_event_source *source, uint64_t usec, void *userd
 
 static int on_forks(sd_event_source *source, int fd, uint32_t events, void *userdata) {
         struct collector *c = userdata;
+        uint64_t cpu = process_cpu_now();
 
         drain_connector(c);
+        c->events_cpu_nsec += process_cpu_now() - cpu;
         (void) sd_event_source_set_enabled(source, SD_EVENT_OFF);
         (void) sd_event_source_set_time_relative(c->connector_timer, FORK_GATHER_NSEC / NSEC_PER_USEC);
         return sd_event_source_set_enabled(c->connector_timer, SD_EVENT_ONESHOT);
@@ -303,7 +313,11 @@ static int on_sweep(sd_event_source *source, uint64_t usec, void *userdata) {
 }
 
 static int on_tree(sd_event_source *source, int fd, uint32_t events, void *userdata) {
-        collector_tree_changed(userdata);
+        struct collector *c = userdata;
+        uint64_t cpu = process_cpu_now();
+
+        collector_tree_changed(c);
+        c->events_cpu_nsec += process_cpu_now() - cpu;
         return 0;
 }
 

@@ -10,6 +10,7 @@
 #include "core/cgroup-table.h"
 #include "core/sample.h"
 #include "core/schedule.h"
+#include "core/witness.h"
 #include "core/task-history.h"
 #include "core/task-table.h"
 
@@ -76,6 +77,7 @@ enum accounting_event_type {
         ACCOUNTING_VANISHED,
         ACCOUNTING_AGE,
         ACCOUNTING_LOOKED_UP,   /* the answer of accounting_lookup_fn: follows the event that asked, as do events that came up while it was asked */
+        ACCOUNTING_PRESSURE,    /* the answer of accounting_pressure_fn, in the same way */
         ACCOUNTING_EVENT_COUNT,
 };
 
@@ -98,6 +100,12 @@ struct accounting_event {
                         uint64_t cgroup_key;
                         enum attribution_source source;
                 } lookup;
+                struct {
+                        uint64_t key;
+                        int result;
+                        uint32_t n_cpus;
+                        uint64_t stall_nsec;
+                } pressure;
                 const struct task_sample *sample;
                 uint32_t tid; /* EXEC, VANISHED */
         };
@@ -105,6 +113,12 @@ struct accounting_event {
 
 /* Is told of each event before it takes effect; must not call into the accounting. */
 typedef void (*accounting_observe_fn)(const struct accounting_event *event, void *userdata);
+
+/*
+ * Reads the "some" total of io.pressure of a cgroup, or of the host (key CGROUP_KEY_UNATTRIBUTED). Returns 0
+ * or a negative errno.
+ */
+typedef int (*accounting_pressure_fn)(uint64_t key, uint64_t *ret_stall_nsec, void *userdata);
 
 struct accounting_config {
         delay_kind_set kinds;
@@ -116,7 +130,9 @@ struct accounting_config {
         uint64_t poll_interval_nsec;
         uint64_t started_nsec;   /* CLOCK_MONOTONIC: tasks that started before have waits that are not counted */
         accounting_lookup_fn lookup; /* may be NULL */
-        void *lookup_userdata;
+        accounting_pressure_fn pressure; /* a witness for long blkio waits; NULL where the kernel can be believed */
+        unsigned n_cpus;
+        void *userdata; /* of both */
 };
 
 struct accounting {
@@ -129,6 +145,7 @@ struct accounting {
         struct schedule schedule;
         uint16_t generation;
 
+        struct witness witness;
         struct history_list gone; /* histories of tasks that are gone */
 
         /* CLOCK_MONOTONIC: a task that started after the first has delays; one before the second has none. */
@@ -143,6 +160,9 @@ struct accounting {
         accounting_observe_fn observe; /* NULL: nobody */
         void *observe_userdata;
 };
+
+/* Asks accounting_pressure_fn. Returns 0 or a negative errno. */
+int accounting_ask_pressure(struct accounting *a, uint64_t now_nsec, uint64_t key, uint64_t *ret_stall_nsec);
 
 int accounting_new(const struct accounting_config *config, struct accounting **ret);
 struct accounting *accounting_free(struct accounting *a);
@@ -175,7 +195,7 @@ bool accounting_exec_ends_threads(const struct accounting *a, uint32_t tgid);
  * True if accounting_place() would move the task to another cgroup: it should be sampled first, so that
  * its waits so far stay where they happened.
  */
-bool accounting_would_move(const struct accounting *a, uint32_t tid, uint64_t cgroup_key);
+bool accounting_would_move(const struct accounting *a, uint64_t monotonic_nsec, uint32_t tid, uint64_t cgroup_key);
 
 /* A task is (now) in this cgroup. Adds it if it is not known. tgid 0: not known. */
 int accounting_place(struct accounting *a, uint64_t now_nsec, uint32_t tid, uint32_t tgid, uint64_t cgroup_key);

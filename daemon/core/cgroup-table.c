@@ -25,6 +25,7 @@ static void cgroup_free(struct cgroup *c) {
                 c->parent->children--;
         for (size_t kind = 0; kind < DELAY_KIND_COUNT; kind++)
                 delay_stats_free(c->stats[kind]);
+        free(c->pressure);
         cgroup_name_free(&c->name);
         free(c->display);
         free(c->path);

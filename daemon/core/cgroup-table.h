@@ -37,6 +37,7 @@ struct cgroup {
         bool exported;           /* has its own series in /metrics; decided once, for life */
 
         struct delay_stats *stats[DELAY_KIND_COUNT]; /* NULL until the first wait */
+        struct pressure_log *pressure;               /* NULL unless long waits ask for it (core/witness.h) */
 };
 
 struct cgroup_table {

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import shlex
 import subprocess
 import time
 from pathlib import Path
@@ -157,6 +158,23 @@ class Workload:
         for stream in (self.process.stdin, self.process.stdout):
             if stream:
                 stream.close()
+
+
+class Launcher:
+    """A shell that lives in a cgroup and runs programs there one after the other, as a service's main process does."""
+
+    def __init__(self, cgroup, fifo=False):
+        self.shell = Workload(cgroup, ["/bin/sh", "-c", 'while read -r line; do eval "$line"; done'], fifo=fifo)
+        self.pid = self.shell.pid
+
+    def run(self, *args):
+        """Runs a program to its end and returns what it said."""
+        self.shell.process.stdin.write((" ".join(shlex.quote(str(arg)) for arg in args) + "\n").encode())
+        self.shell.process.stdin.flush()
+        return self.shell.first_line()
+
+    def end(self):
+        self.shell.end()
 
 
 class Zram:
