@@ -11,6 +11,7 @@
 void collector_check_losses(struct collector *c) {
         struct exit_listener_counts counts;
 
+        c->losses_checked_nsec = collector_now();
         exit_listener_counts(c->exits, &counts);
         if (counts.lost > c->exits_lost_seen) {
                 char message[160];

@@ -161,6 +161,8 @@ int collector_start(
                 .max_cgroups = config->max_cgroups,
                 .max_exported = config->max_exported,
                 .retention_nsec = config->retention_nsec,
+                .may_export = config_may_export,
+                .may_export_userdata = (void *) config,
                 .poll_interval_nsec = config->poll_interval_nsec,
                 .started_nsec = (uint64_t) ts.tv_sec * NSEC_PER_SEC + (uint64_t) ts.tv_nsec,
                 .lookup = lookup,

@@ -27,7 +27,8 @@
 #define SWEEP_INTERVAL_NSEC (10 * NSEC_PER_SEC)
 
 /* So many records at once, because we were kept from reading or because of a storm, may have been too many. */
-#define MANY_RECORDS 1000
+#define MANY_RECORDS 100
+#define LOSS_CHECK_INTERVAL_NSEC (100 * NSEC_PER_MSEC)
 
 static const uint64_t windows_nsec[] = DELAYD_WINDOWS_NSEC;
 
@@ -141,7 +142,7 @@ static void drain_exits(struct collector *c) {
                 collector_no_problem(c, "exit-feed");
 
         /* The sooner the better: zombies that can tell what got lost are reaped soon. */
-        if (r >= MANY_RECORDS)
+        if (r >= MANY_RECORDS && collector_now() - c->losses_checked_nsec >= LOSS_CHECK_INTERVAL_NSEC)
                 collector_check_losses(c);
 }
 

@@ -50,7 +50,7 @@ struct collector {
         bool sweep_incomplete; /* some cgroup could not be read in the sweep that runs */
         bool dirty;       /* events were lost: sweep as soon as possible */
         bool lossy;       /* exit records were lost: ask all tasks that are left, zombies too, as soon as possible */
-        uint64_t exits_lost_seen, events_lost_seen;
+        uint64_t exits_lost_seen, events_lost_seen, losses_checked_nsec;
         uint64_t aged_nsec;          /* CLOCK_MONOTONIC: when tasks that are gone were last forgotten */
         uint64_t started_since_nsec; /* of a query: samples of tasks that started before are not for the accounting; 0: all are */
         uint64_t started_nsec;  /* CLOCK_BOOTTIME */

@@ -47,6 +47,8 @@ int accounting_new(const struct accounting_config *config, struct accounting **r
                 accounting_free(a);
                 return r;
         }
+        a->cgroups.may_export = config->may_export;
+        a->cgroups.may_export_userdata = config->may_export_userdata;
 
         *ret = a;
         return 0;

@@ -126,6 +126,8 @@ struct accounting_config {
         size_t max_cgroups;
         size_t max_exported;
         uint64_t retention_nsec;
+        bool (*may_export)(const char *path, void *userdata); /* see struct cgroup_table */
+        void *may_export_userdata;
         uint64_t poll_interval_nsec;
         uint64_t started_nsec;   /* CLOCK_MONOTONIC: tasks that started before have waits that are not counted */
         accounting_lookup_fn lookup; /* may be NULL */

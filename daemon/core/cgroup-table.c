@@ -206,7 +206,7 @@ static int add_new(
         }
 
         c->added_nsec = now_nsec;
-        c->exported = t->exported < t->max_exported;
+        c->exported = t->exported < t->max_exported && (!t->may_export || t->may_export(path, t->may_export_userdata));
         t->exported += c->exported;
         t->other->exported = t->other->exported || !c->exported;
         t->tracked++;

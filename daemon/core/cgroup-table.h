@@ -50,6 +50,10 @@ struct cgroup_table {
         size_t max_exported;
         uint64_t retention_nsec;
 
+        /* Whether a cgroup that is new may have series of its own, by its path; NULL: all may. */
+        bool (*may_export)(const char *path, void *userdata);
+        void *may_export_userdata;
+
         size_t tracked;          /* that exist */
         size_t removed;          /* that are kept for retention_nsec */
         size_t exported;
