@@ -44,6 +44,22 @@ static int read_pressure(uint64_t key, uint64_t *ret_stall_nsec, void *userdata)
         return pressure_read_cgroup_io(c->tree, key, ret_stall_nsec);
 }
 
+/* For core/schedule.h. */
+static int read_activity(uint64_t key, enum schedule_reading reading, uint64_t *ret_nsec, void *userdata) {
+        struct collector *c = userdata;
+
+        switch (reading) {
+        case SCHEDULE_CPU_USAGE:
+                return pressure_read_cgroup_cpu(c->tree, key, ret_nsec);
+        case SCHEDULE_IO_STALL:
+                return pressure_read_cgroup_io(c->tree, key, ret_nsec);
+        case SCHEDULE_MEMORY_STALL:
+                return pressure_read_cgroup_memory(c->tree, key, ret_nsec);
+        default:
+                return -EINVAL;
+        }
+}
+
 /* Says why the kernel refuses us, in the words of what can be done about it. */
 static int refused(int error) {
         const char *foreign = kernel_foreign_namespace();
@@ -175,6 +191,7 @@ int collector_start(
         r = accounting_new(&accounting, &c->accounting);
         if (r < 0)
                 return log_error_errno(r, "Cannot start the accounting");
+        schedule_spare_quiet(&c->accounting->schedule, read_activity, c, config->kinds);
 
         r = open_sources(c);
         if (r < 0)

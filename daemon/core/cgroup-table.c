@@ -27,6 +27,7 @@ static void cgroup_free(struct cgroup *c) {
                 delay_stats_free(c->stats[kind]);
         free(c->pressure);
         cgroup_name_free(&c->name);
+        free(c->quiet);
         free(c->display);
         free(c->path);
         free(c);

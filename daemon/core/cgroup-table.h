@@ -36,6 +36,7 @@ struct cgroup {
         uint32_t children;       /* cgroups whose parent this is; the same goes for them */
         bool exported;           /* has its own series in /metrics; decided once, for life */
 
+        struct schedule_quiet *quiet; /* core/schedule.h; NULL while it has few tasks */
         struct delay_stats *stats[DELAY_KIND_COUNT]; /* NULL until the first wait */
         struct pressure_log *pressure;               /* NULL unless long waits ask for it (core/witness.h) */
 };
