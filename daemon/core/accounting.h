@@ -8,6 +8,7 @@
 #include <delayd/kinds.h>
 
 #include "core/cgroup-table.h"
+#include "core/delay-evidence.h"
 #include "core/sample.h"
 #include "core/schedule.h"
 #include "core/witness.h"
@@ -125,6 +126,8 @@ struct accounting_config {
         size_t max_cgroups;
         size_t max_exported;
         uint64_t retention_nsec;
+        bool (*may_export)(const char *path, void *userdata); /* see struct cgroup_table */
+        void *may_export_userdata;
         uint64_t poll_interval_nsec;
         uint64_t started_nsec;   /* CLOCK_MONOTONIC: tasks that started before have waits that are not counted */
         accounting_lookup_fn lookup; /* may be NULL */
@@ -146,9 +149,7 @@ struct accounting {
         struct witness witness;
         struct history_list gone; /* histories of tasks that are gone */
 
-        /* CLOCK_MONOTONIC: a task that started after the first has delays; one before the second has none. */
-        uint64_t accounted_since_nsec;
-        uint64_t unaccounted_until_nsec;
+        struct delay_evidence evidence; /* of when delay accounting was on, CLOCK_MONOTONIC */
 
         uint64_t exits;                                 /* exit records accounted */
         uint64_t attributed[ATTRIBUTION_SOURCE_COUNT];  /* of these exits */
@@ -193,7 +194,7 @@ bool accounting_exec_ends_threads(const struct accounting *a, uint32_t tgid);
  * True if accounting_place() would move the task to another cgroup: it should be sampled first, so that
  * its waits so far stay where they happened.
  */
-bool accounting_would_move(const struct accounting *a, uint32_t tid, uint64_t cgroup_key);
+bool accounting_would_move(const struct accounting *a, uint64_t monotonic_nsec, uint32_t tid, uint64_t cgroup_key);
 
 /* A task is (now) in this cgroup. Adds it if it is not known. tgid 0: not known. */
 int accounting_place(struct accounting *a, uint64_t now_nsec, uint32_t tid, uint32_t tgid, uint64_t cgroup_key);

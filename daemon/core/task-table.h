@@ -46,6 +46,7 @@ struct task {
 
         uint32_t tid;
         uint32_t tgid;           /* 0: unknown */
+        uint32_t ppid;           /* process of the parent, as last told; 0: unknown */
         uint32_t uid;
         uint32_t threads;        /* of a process: entries of its other threads */
         uint32_t index;          /* place in its polling level (core/schedule.h) */
@@ -85,12 +86,15 @@ struct task *task_newest(const struct task_table *t, uint32_t tid);
 
 /*
  * The entry that a record of a live task belongs to, or that an exit record belongs to (then the
- * oldest that fits, for exits come in order). NULL when the record is of a task that is not known.
+ * oldest that fits best, for exits come in order on each CPU). NULL when the record is of a task that is not known.
  */
 struct task *task_of_live_sample(const struct task_table *t, const struct task_sample *sample);
 struct task *task_of_exit_sample(const struct task_table *t, const struct task_sample *sample);
 
-/* True when the sample's task has exited according to its record, but the kernel still answers for it. */
+/*
+ * True when the sample's task is over, according to its record or to the sweeps, which do not see zombies; but
+ * the kernel still answers for it.
+ */
 bool task_is_ghost(const struct task_table *t, const struct task_sample *sample);
 
 /*

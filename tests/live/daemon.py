@@ -175,6 +175,17 @@ class Daemon:
         rows = self.api("cgroups?limit=0&window=" + window)["cgroups"]
         return next((row for row in rows if row["cgroup"] == path), None)
 
+    def wait_for_waits_over_http(self, path, kind, waits):
+        """As wait_for_waits(), for daemons without a bus."""
+        def there():
+            row = self.api_cgroup(path)
+            return row and row[kind]["waits"] + row[kind]["rejected_waits"] >= waits and row[kind]
+
+        try:
+            return wait_until("%d %s waits in %s" % (waits, kind, path), there)
+        except AssertionError as error:
+            raise AssertionError("%s; the row is %r\n%s" % (error, self.api_cgroup(path), self.log())) from None
+
     def wait_for_waits(self, path, kind, waits, seconds=10):
         """The delays of a kind, once all of them are there: counted, or refused as impossible and counted as that."""
         def there():
