@@ -56,6 +56,9 @@ struct schedule {
 void schedule_init(struct schedule *s, uint64_t base_interval_nsec);
 void schedule_done(struct schedule *s);
 
+/* Another base interval; all tasks start anew at the base level. -ENOMEM: nothing has changed. */
+int schedule_set_interval(struct schedule *s, uint64_t base_interval_nsec, uint64_t now_nsec);
+
 int schedule_add(struct schedule *s, struct task *task, uint64_t now_nsec); /* at the base level; -ENOMEM */
 void schedule_remove(struct schedule *s, struct task *task);
 
