@@ -27,15 +27,6 @@ void collector_check_losses(struct collector *c) {
         }
         c->accounting->rejected_samples[REJECT_MALFORMED] =
                         counts.malformed + taskstats_client_malformed(c->client);
-
-        if (c->connector) {
-                uint64_t lost = proc_connector_lost(c->connector);
-
-                /* Sweeps find what these events would have told: no waits are lost, only who is where, for a moment. */
-                if (lost > c->events_lost_seen)
-                        c->dirty = true;
-                c->events_lost_seen = lost;
-        }
 }
 
 /*
