@@ -91,12 +91,17 @@ static void place_child(struct collector *c, const struct fork_event *event, uin
         collector_out_of_memory(c, accounting_place(c->accounting, c->last_event_nsec, event->tid, event->tgid, id));
 }
 
+static void note_event(struct collector *c) {
+        c->last_event_nsec = collector_now();
+        c->unannounced = 0;
+}
+
 static void on_fork(const struct fork_event *event, void *userdata) {
         enum attribution_source source;
         struct collector *c = userdata;
         uint64_t id;
 
-        c->last_event_nsec = collector_now();
+        note_event(c);
         cgroup_tree_let_go(c->tree, event->tid); /* an earlier owner of the number */
 
         int r = accounting_fork(c->accounting, c->last_event_nsec, event);
@@ -196,7 +201,7 @@ static void on_exec(uint32_t tgid, void *userdata) {
         struct collector *c = userdata;
         uint64_t id;
 
-        c->last_event_nsec = collector_now();
+        note_event(c);
 
         /* Threads that ended in the exec have exit records, which have to be told first. */
         if (accounting_exec_ends_threads(c->accounting, tgid)) {

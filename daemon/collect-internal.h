@@ -41,6 +41,8 @@ void collector_tell_removed(struct collector *c, size_t n); /* the first n of th
 void collector_poll(struct collector *c); /* all that is due */
 
 void collector_check_losses(struct collector *c);
+int collector_connect(struct collector *c);          /* to the feed of fork and exec events */
+void collector_check_connector(struct collector *c); /* opens it again if it went silent */
 void collector_make_good(struct collector *c); /* after a loss: asks all tasks that are left for their counters */
 void collector_forget(struct collector *c);    /* what is over, once a second */
 

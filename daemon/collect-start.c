@@ -71,13 +71,7 @@ static int open_sources(struct collector *c) {
                 return refused(r);
 
         /* Subscribed before the first sweep, so that no task falls between the two. */
-        r = proc_connector_open(&c->connector);
-        if (r < 0) {
-                log_warning_errno(r, "No fork and exec events (proc connector)");
-                collector_problem(c, "proc-connector", PROBLEM_DEGRADED,
-                                  "The kernel tells of no forks: short-lived tasks may end up as unattributed.",
-                                  "The kernel needs CONFIG_PROC_EVENTS=y, and delayd the initial namespaces.");
-        }
+        (void) collector_connect(c);
 
         r = cgroup_tree_open(c->config->cgroup_root, &(struct cgroup_tree_handler) {
                 .added = collector_tree_handler.added,
@@ -225,6 +219,7 @@ void collector_check(struct collector *c) {
         int delayacct = kernel_task_delayacct();
 
         collector_check_losses(c);
+        collector_check_connector(c);
 
         if (delayacct == 0)
                 collector_problem(c, "delay-accounting-off", PROBLEM_DEGRADED,

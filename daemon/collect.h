@@ -76,6 +76,7 @@ struct collector {
         bool events_missed; /* some of them just now */
         uint64_t last_event_nsec; /* CLOCK_BOOTTIME: of the connector */
         uint64_t busy_until_nsec; /* CLOCK_BOOTTIME: tasks move, or may */
+        uint64_t connect_tried_nsec; /* CLOCK_BOOTTIME */
         uint64_t connected_nsec;  /* CLOCK_MONOTONIC: what started later has a fork event */
         unsigned unannounced;     /* exits of tasks that had none, since the last event */
         bool lossy;       /* exit records were lost: ask all tasks that are left, zombies too, as soon as possible */

@@ -118,13 +118,14 @@ static int add_task(
 }
 
 int accounting_fork(struct accounting *a, uint64_t now_nsec, const struct fork_event *event) {
-        const struct task *parent = task_newest(&a->tasks, event->parent_tid);
+        /* It may have ended since, and an answer to a poll have said so. */
+        const struct task *parent = hash_get(&a->tasks.by_tid, event->parent_tid);
         struct task *child = task_newest(&a->tasks, event->tid);
         uint64_t earliest = event->time_nsec > FORK_EVENT_LATENESS_NSEC ? event->time_nsec - FORK_EVENT_LATENESS_NSEC : 0;
 
         OBSERVE(a, .type = ACCOUNTING_FORK, .now_nsec = now_nsec, .fork = *event);
         if (!parent)
-                parent = task_newest(&a->tasks, event->parent_tgid);
+                parent = hash_get(&a->tasks.by_tid, event->parent_tgid);
 
         /* The parent's own entry may be the one that the child's number replaces. */
         struct cgroup *cgroup = parent ? parent->cgroup : NULL;

@@ -197,7 +197,7 @@ void attribution_settle_exit(struct accounting *a, struct task *task, const stru
                 learn(a, task, cgroup != task->cgroup);
                 if (cgroup != task->cgroup || task->attribution == ATTRIBUTION_PARENT)
                         task_set_cgroup(task, cgroup, source);
-        } else if (doubtful || !has_proven_parent(a, task))
+        } else if (doubtful || (r != -EOPNOTSUPP && !has_proven_parent(a, task)))
                 task_set_cgroup(task, task->cgroup, ATTRIBUTION_PARENT);
 }
 
