@@ -24,7 +24,7 @@
 #define SOCKETS_MAX 64
 #define BATCH_SIZE 64
 #define DATAGRAM_SIZE 4096 /* v17 with both records of a message has 1428 */
-#define BATCHES_PER_DRAIN 1024 /* of one socket, so that a storm on one CPU does not starve the others */
+#define BATCHES_PER_DRAIN 16 /* of one socket, so that a storm on one CPU does not starve the others */
 #define ACK_TIMEOUT_NSEC NSEC_PER_SEC
 
 /*
@@ -61,6 +61,7 @@ struct exit_listener {
         struct sock_filter filter[EXIT_FILTER_MAX];
         size_t filter_size;
         bool filtering;
+        bool has_more;           /* the last drain did not come to the end */
 
         uint64_t received, malformed;
         int64_t gaps;            /* goes down again when a task changed its CPU between two steps of the kernel */
@@ -345,10 +346,11 @@ static int drain_socket(struct exit_listener *l, struct exit_socket *s, uint64_t
 
                 if (n < BATCH_SIZE) {
                         s->empty_nsec = before;
-                        break;
+                        return 0;
                 }
         }
 
+        l->has_more = true;
         return 0;
 }
 
@@ -365,6 +367,7 @@ int exit_listener_drain(struct exit_listener *l, exit_record_fn record, void *us
 
         l->record = record;
         l->userdata = userdata;
+        l->has_more = false;
         for (struct exit_socket *s = l->sockets; s < l->sockets + l->n; s++) {
                 l->socket = s;
                 deliver_early(l, s, now);
@@ -385,6 +388,10 @@ int exit_listener_drain(struct exit_listener *l, exit_record_fn record, void *us
 
         received = l->received - received;
         return received > INT_MAX ? INT_MAX : (int) received;
+}
+
+bool exit_listener_has_more(const struct exit_listener *l) {
+        return l->has_more;
 }
 
 void exit_listener_counts(struct exit_listener *l, struct exit_listener_counts *ret) {

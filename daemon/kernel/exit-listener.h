@@ -37,13 +37,16 @@ struct exit_listener *exit_listener_close(struct exit_listener *l);
 int exit_listener_fd(const struct exit_listener *l); /* an epoll descriptor: readable when records wait */
 
 /*
- * Reads everything that waits on all sockets, without blocking. The record of a sample was made after
+ * Reads what waits on all sockets, without blocking; of each socket up to a thousand records. The record of a sample was made after
  * its socket was last found empty (less a margin for tasks that are preempted while they exit) and
  * before now; start_min_nsec and start_max_nsec follow from that. Returns the number of records, or
  * a negative errno if a socket failed for good.
  */
 typedef void (*exit_record_fn)(const struct task_sample *sample, void *userdata);
 int exit_listener_drain(struct exit_listener *l, exit_record_fn record, void *userdata);
+
+/* True if the last drain left records behind. */
+bool exit_listener_has_more(const struct exit_listener *l);
 
 struct exit_listener_counts {
         uint64_t received;  /* records that reached us */

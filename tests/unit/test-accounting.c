@@ -22,7 +22,9 @@
 enum { ROOT = 1, A = 10, B = 20 };
 
 static uint64_t lookup_key;
-static int lookup(uint32_t tid, uint32_t tgid, uint64_t *ret_key, enum attribution_source *ret_source, void *userdata) {
+static int lookup(
+                uint32_t tid, uint32_t tgid, bool ended, uint64_t *ret_key, enum attribution_source *ret_source, void *userdata) {
+
         if (lookup_key == 0)
                 return -ENOENT;
 
