@@ -46,6 +46,7 @@ const struct field task_fields[] = {
 
 const struct field task_more_fields[] = {
         { "uid" },
+        { "attribution" },
         {},
 };
 

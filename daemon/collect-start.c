@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <delayd/limits.h>
 
 #include "collect-internal.h"
 #include "kernel/kernel-info.h"
+#include "kernel/pressure.h"
 #include "log.h"
 #include "recorder.h"
 
@@ -33,6 +34,30 @@ static int lookup(uint32_t tid, uint32_t tgid, uint64_t *ret_key, enum attributi
 
         *ret_source = ATTRIBUTION_PROCFS;
         return 0;
+}
+
+static int read_pressure(uint64_t key, uint64_t *ret_stall_nsec, void *userdata) {
+        struct collector *c = userdata;
+
+        if (key == CGROUP_KEY_UNATTRIBUTED)
+                return pressure_read_host_io(ret_stall_nsec);
+        return pressure_read_cgroup_io(c->tree, key, ret_stall_nsec);
+}
+
+/* For core/schedule.h. */
+static int read_activity(uint64_t key, enum schedule_reading reading, uint64_t *ret_nsec, void *userdata) {
+        struct collector *c = userdata;
+
+        switch (reading) {
+        case SCHEDULE_CPU_USAGE:
+                return pressure_read_cgroup_cpu(c->tree, key, ret_nsec);
+        case SCHEDULE_IO_STALL:
+                return pressure_read_cgroup_io(c->tree, key, ret_nsec);
+        case SCHEDULE_MEMORY_STALL:
+                return pressure_read_cgroup_memory(c->tree, key, ret_nsec);
+        default:
+                return -EINVAL;
+        }
 }
 
 /* Says why the kernel refuses us, in the words of what can be done about it. */
@@ -144,7 +169,6 @@ int collector_start(
                 .event = event,
                 .recorder = recorder,
                 .started_nsec = collector_now(),
-                .budget_checked_nsec = collector_now(),
         };
 
         clock_gettime(CLOCK_MONOTONIC, &ts);
@@ -153,14 +177,21 @@ int collector_start(
                 .max_cgroups = config->max_cgroups,
                 .max_exported = config->max_exported,
                 .retention_nsec = config->retention_nsec,
+                .may_export = config_may_export,
+                .may_export_userdata = (void *) config,
                 .poll_interval_nsec = config->poll_interval_nsec,
                 .started_nsec = (uint64_t) ts.tv_sec * NSEC_PER_SEC + (uint64_t) ts.tv_nsec,
                 .lookup = lookup,
-                .lookup_userdata = c,
+                /* Where the kernel's blkio totals can be believed there is nothing to witness. */
+                .pressure = kernel_delayed_dequeue() == TRISTATE_OFF ? NULL : read_pressure,
+                .n_cpus = (unsigned) sysconf(_SC_NPROCESSORS_CONF),
+                .userdata = c,
         };
+        c->aged_nsec = accounting.started_nsec + TASK_LEAVING_NSEC; /* nothing that started before was accounted here */
         r = accounting_new(&accounting, &c->accounting);
         if (r < 0)
                 return log_error_errno(r, "Cannot start the accounting");
+        schedule_spare_quiet(&c->accounting->schedule, read_activity, c, config->kinds);
 
         r = open_sources(c);
         if (r < 0)
@@ -175,11 +206,13 @@ int collector_start(
         if (r < 0)
                 return log_error_errno(r, "Cannot set up the event loop");
 
+        accounting_age(c->accounting, collector_now());
         collector_check(c);
         collector_sweep(c);
         ssize_t n = schedule_due(&c->accounting->schedule, collector_now(), &c->tids, &c->allocated_tids);
         if (n > 0)
                 collector_query(c, c->tids, (size_t) n);
+        collector_start_budget(c);
         collector_arm_poll(c);
 
         log_info("Linux %s, taskstats version %u, cgroups %s: %zu cgroups, %zu tasks.",
@@ -188,12 +221,26 @@ int collector_start(
         return 0;
 }
 
+static void end_recording(struct collector *c) {
+        struct status_facts facts;
+
+        if (!c->recorder)
+                return;
+
+        if (c->second_timer) { /* the last that is set up: all that status asks is there */
+                collector_fill_status(c, &facts);
+                recorder_facts(c->recorder, collector_now(), &facts);
+        }
+        recorder_end(c->recorder, collector_now());
+}
+
 void collector_done(struct collector *c) {
         sd_event_source **sources[] = {
                 &c->exit_source, &c->exit_timer, &c->connector_source, &c->connector_timer, &c->tree_source,
                 &c->poll_timer, &c->sweep_timer, &c->second_timer,
         };
 
+        end_recording(c);
         for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++)
                 *sources[i] = sd_event_source_disable_unref(*sources[i]);
 
@@ -214,37 +261,10 @@ void collector_done(struct collector *c) {
         *c = (struct collector) {};
 }
 
-static void check_losses(struct collector *c) {
-        struct exit_listener_counts counts;
-
-        exit_listener_counts(c->exits, &counts);
-        if (counts.lost > c->exits_lost_seen) {
-                char message[160];
-
-                snprintf(message, sizeof(message), "%llu exit records were lost: their receive buffer was full.",
-                         (unsigned long long) counts.lost);
-                collector_problem(c, "exits-lost", PROBLEM_DEGRADED, message,
-                                  "Raise Collect.ReceiveBuffer=; the numbers since then lack these tasks' last waits.");
-                c->exits_lost_seen = counts.lost;
-                c->dirty = true;
-        }
-        c->accounting->rejected_samples[REJECT_MALFORMED] =
-                        counts.malformed + taskstats_client_malformed(c->client);
-
-        if (c->connector) {
-                uint64_t lost = proc_connector_lost(c->connector);
-
-                /* Sweeps find what these events would have told: no waits are lost, only who is where, for a moment. */
-                if (lost > c->events_lost_seen)
-                        c->dirty = true;
-                c->events_lost_seen = lost;
-        }
-}
-
 void collector_check(struct collector *c) {
         int delayacct = kernel_task_delayacct();
 
-        check_losses(c);
+        collector_check_losses(c);
 
         if (delayacct == 0)
                 collector_problem(c, "delay-accounting-off", PROBLEM_DEGRADED,
@@ -260,10 +280,12 @@ void collector_check(struct collector *c) {
         else
                 collector_no_problem(c, "cgroup-watch");
 
-        if (c->accounting->cgroups.overflowed > 0)
+        if (c->accounting->cgroups.beyond.n > 0)
                 collector_problem(c, "cgroups-overflowed", PROBLEM_DEGRADED,
                                   "There are more cgroups than Collect.MaxCgroups=: the rest is counted as (overflow).",
                                   "Raise Collect.MaxCgroups=, or lower Collect.Retention=.");
+        else
+                collector_no_problem(c, "cgroups-overflowed");
 
         if (c->recorder) {
                 struct status_facts facts;

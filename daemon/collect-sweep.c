@@ -51,8 +51,10 @@ static void on_member(uint64_t id, uint32_t tid, void *userdata) {
 static void on_cgroup(uint64_t id, void *userdata) {
         struct collector *c = userdata;
 
-        /* A cgroup that is gone by now has no tasks to find. */
-        (void) cgroup_tree_tasks(c->tree, id, on_member, c);
+        /* A cgroup that is gone by now has no tasks to find; of any other error (descriptors, memory) the tasks know nothing. */
+        int r = cgroup_tree_tasks(c->tree, id, on_member, c);
+        if (r < 0 && r != -ENOENT)
+                c->sweep_incomplete = true;
 }
 
 static void place_joined(struct collector *c) {
@@ -71,8 +73,9 @@ void collector_sweep(struct collector *c) {
         c->n_joined = 0; /* all are read now */
 
         accounting_sweep_begin(c->accounting);
+        c->sweep_incomplete = false;
         int r = cgroup_tree_each(c->tree, on_cgroup, c);
-        if (r >= 0)
+        if (r >= 0 && !c->sweep_incomplete)
                 accounting_sweep_end(c->accounting, collector_now());
         collector_out_of_memory(c, r);
 }
@@ -82,6 +85,8 @@ void collector_tree_changed(struct collector *c) {
 
         if (r != 0)
                 c->dirty = true;
+        if (c->n_joined == 0)
+                return;
 
         /* What was forked before the move is to be known before it. */
         collector_drain(c);

@@ -10,6 +10,7 @@
 #include "collect-internal.h"
 #include "collect.h"
 #include "kernel/kernel-info.h"
+#include "kernel/monotonic.h"
 #include "log.h"
 #include "recorder.h"
 
@@ -24,6 +25,12 @@
 
 /* Sweeps find what events did not tell; where the kernel tells of forks they are only a safety net. */
 #define SWEEP_INTERVAL_NSEC (10 * NSEC_PER_SEC)
+
+/* So many records at once, because we were kept from reading or because of a storm, may have been too many. */
+#define MANY_RECORDS 100
+#define LOSS_CHECK_INTERVAL_NSEC (100 * NSEC_PER_MSEC)
+
+static const uint64_t windows_nsec[] = DELAYD_WINDOWS_NSEC;
 
 uint64_t collector_now(void) {
         struct timespec ts;
@@ -41,9 +48,8 @@ static uint64_t process_cpu_now(void) {
 
 void collector_out_of_memory(struct collector *c, int error) {
         if (error == -ENOMEM)
-                collector_problem(c, "memory", PROBLEM_DEGRADED,
-                                  "Memory is short: some waits could not be counted.",
-                                  "Give the service more memory (MemoryMax= of its unit), or lower Collect.MaxCgroups=.");
+                collector_gap(c, "memory", "Memory is short: some waits could not be counted.",
+                              "Give the service more memory (MemoryMax= of its unit), or lower Collect.MaxCgroups=.");
 }
 
 void collector_problem(
@@ -59,13 +65,20 @@ void collector_problem(
                 recorder_problem(c->recorder, collector_now(), id, severity, message, remedy);
 }
 
-void collector_no_problem(struct collector *c, const char *id) {
-        if (!health_clear(c->health, id))
-                return;
-
+static void problem_gone(struct collector *c, const char *id) {
         log_info("The problem %s is gone.", id);
         if (c->recorder)
                 recorder_problem_gone(c->recorder, collector_now(), id);
+}
+
+void collector_no_problem(struct collector *c, const char *id) {
+        if (health_clear(c->health, id))
+                problem_gone(c, id);
+}
+
+void collector_gap(struct collector *c, const char *id, const char *message, const char *remedy) {
+        collector_problem(c, id, PROBLEM_DEGRADED, message, remedy);
+        health_expire_at(c->health, id, collector_now() + windows_nsec[DELAYD_WINDOW_COUNT - 1]);
 }
 
 /*
@@ -73,7 +86,7 @@ void collector_no_problem(struct collector *c, const char *id) {
  * when a reply has led here, for the client answers one query at a time.
  */
 void collector_place(struct collector *c, uint32_t tid, uint64_t cgroup_id) {
-        if (!c->querying && accounting_would_move(c->accounting, tid, cgroup_id))
+        if (!c->querying && accounting_would_move(c->accounting, monotonic_nsec(), tid, cgroup_id))
                 collector_query(c, &tid, 1);
 
         collector_out_of_memory(c, accounting_place(c->accounting, collector_now(), tid, 0, cgroup_id));
@@ -125,6 +138,12 @@ static void drain_exits(struct collector *c) {
         if (r < 0)
                 collector_problem(c, "exit-feed", PROBLEM_FAILING, "Exit records can no longer be received.",
                                   "Restart delayd; if that does not help, see delayctl doctor.");
+        else
+                collector_no_problem(c, "exit-feed");
+
+        /* The sooner the better: zombies that can tell what got lost are reaped soon. */
+        if (r >= MANY_RECORDS && collector_now() - c->losses_checked_nsec >= LOSS_CHECK_INTERVAL_NSEC)
+                collector_check_losses(c);
 }
 
 static void on_exec(uint32_t tgid, void *userdata) {
@@ -178,7 +197,7 @@ static void on_reply(uint32_t tid, int error, const struct task_sample *sample, 
 
         if (error == -ESRCH)
                 accounting_vanished(c->accounting, collector_now(), tid);
-        if (error < 0)
+        if (error < 0 || sample->start_min_nsec < c->started_since_nsec)
                 return;
 
         collector_out_of_memory(c, accounting_live_sample(c->accounting, collector_now(), sample));
@@ -196,22 +215,26 @@ void collector_query(struct collector *c, const uint32_t *tids, size_t n) {
                 collector_no_problem(c, "polling");
 }
 
-/* The budget is for the whole daemon, so sampling is what gives way when exits or scrapes cost more. */
+/* CpuBudget= is for sampling: what events cost, no sampling less often would save. */
 static void keep_budget(struct collector *c, uint64_t now) {
         uint64_t span = now - c->budget_checked_nsec;
 
         if (span < BUDGET_INTERVAL_NSEC)
                 return;
 
-        uint64_t used = process_cpu_now();
+        uint64_t used = process_cpu_now() - c->events_cpu_nsec;
         schedule_keep_budget(&c->accounting->schedule,
                              (double) (used - c->budget_used_nsec) / (double) span, c->config->cpu_budget);
         c->budget_checked_nsec = now;
         c->budget_used_nsec = used;
 }
 
-static int on_poll(sd_event_source *source, uint64_t usec, void *userdata) {
-        struct collector *c = userdata;
+void collector_start_budget(struct collector *c) {
+        c->budget_checked_nsec = collector_now();
+        c->budget_used_nsec = process_cpu_now() - c->events_cpu_nsec;
+}
+
+void collector_poll(struct collector *c) {
         uint64_t now = collector_now();
 
         /* Who was moved is to be known before what it has waited for. */
@@ -226,6 +249,10 @@ static int on_poll(sd_event_source *source, uint64_t usec, void *userdata) {
         c->last_poll_nsec = collector_now() - now;
         keep_budget(c, now);
         collector_arm_poll(c);
+}
+
+static int on_poll(sd_event_source *source, uint64_t usec, void *userdata) {
+        collector_poll(userdata);
         return 0;
 }
 
@@ -248,8 +275,10 @@ static int on_exits_gathered(sd_event_source *source, uint64_t usec, void *userd
 
 static int on_exits(sd_event_source *source, int fd, uint32_t events, void *userdata) {
         struct collector *c = userdata;
+        uint64_t cpu = process_cpu_now();
 
         collector_drain(c);
+        c->events_cpu_nsec += process_cpu_now() - cpu;
         (void) sd_event_source_set_enabled(source, SD_EVENT_OFF);
         (void) sd_event_source_set_time_relative(c->exit_timer, EXIT_GATHER_NSEC / NSEC_PER_USEC);
         return sd_event_source_set_enabled(c->exit_timer, SD_EVENT_ONESHOT);
@@ -263,8 +292,10 @@ static int on_forks_gathered(sd_event_source *source, uint64_t usec, void *userd
 
 static int on_forks(sd_event_source *source, int fd, uint32_t events, void *userdata) {
         struct collector *c = userdata;
+        uint64_t cpu = process_cpu_now();
 
         drain_connector(c);
+        c->events_cpu_nsec += process_cpu_now() - cpu;
         (void) sd_event_source_set_enabled(source, SD_EVENT_OFF);
         (void) sd_event_source_set_time_relative(c->connector_timer, FORK_GATHER_NSEC / NSEC_PER_USEC);
         return sd_event_source_set_enabled(c->connector_timer, SD_EVENT_ONESHOT);
@@ -274,23 +305,32 @@ static int on_sweep(sd_event_source *source, uint64_t usec, void *userdata) {
         struct collector *c = userdata;
 
         collector_sweep(c);
+        if (c->lossy)
+                collector_make_good(c);
         (void) sd_event_source_set_time_relative(
                         source, (c->connector ? SWEEP_INTERVAL_NSEC : c->config->poll_interval_nsec) / NSEC_PER_USEC);
         return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
 }
 
 static int on_tree(sd_event_source *source, int fd, uint32_t events, void *userdata) {
-        collector_tree_changed(userdata);
+        struct collector *c = userdata;
+        uint64_t cpu = process_cpu_now();
+
+        collector_tree_changed(c);
+        c->events_cpu_nsec += process_cpu_now() - cpu;
         return 0;
 }
 
 static int on_second(sd_event_source *source, uint64_t usec, void *userdata) {
         struct collector *c = userdata;
 
-        accounting_age(c->accounting, collector_now());
         collector_check(c);
+        collector_forget(c);
         if (c->dirty)
                 (void) sd_event_source_set_time_relative(c->sweep_timer, 0);
+
+        for (const char *id; (id = health_expired(c->health, collector_now()));)
+                problem_gone(c, id);
 
         (void) sd_event_source_set_time_relative(source, NSEC_PER_SEC / NSEC_PER_USEC);
         return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);

@@ -286,12 +286,9 @@ static void stop(struct daemon *d) {
         bus_server_free(d->bus);
         for (unsigned i = 0; i < CONFIG_LISTEN_MAX; i++)
                 http_server_free(d->http[i]);
-        if (d->recorder) {
-                recorder_end(d->recorder, d->replay ? 0 : collector_now());
-                d->recorder = recorder_free(d->recorder);
-        }
-        d->replay = replay_free(d->replay);
         collector_done(&d->collector);
+        d->recorder = recorder_free(d->recorder);
+        d->replay = replay_free(d->replay);
         passed_fds_done(&d->passed);
         sd_event_unref(d->event);
         health_free(&d->health);

@@ -225,6 +225,9 @@ void recorder_begin(
 }
 
 void recorder_facts(struct recorder *r, uint64_t now_nsec, const struct status_facts *facts) {
+        if (!r->accounting)
+                return;
+
         struct recording_facts recorded = {
                 .exits_received = facts->exits_received,
                 .exits_lost = facts->exits_lost,
@@ -272,11 +275,13 @@ void recorder_set_clocks(struct recorder *r, uint64_t boottime_nsec, uint64_t mo
 }
 
 void recorder_end(struct recorder *r, uint64_t now_nsec) {
-        if (r->accounting)
+        if (r->accounting) {
                 accounting_observe(r->accounting, NULL, NULL);
-        if (r->accounting && now_nsec > 0)
-                put(r, &(struct recording_event) { .type = RECORDING_END, .now_nsec = now_nsec });
-        (void) flush(r);
+                if (now_nsec > 0)
+                        put(r, &(struct recording_event) { .type = RECORDING_END, .now_nsec = now_nsec });
+                (void) flush(r);
+                r->accounting = NULL; /* may be gone from now on */
+        }
 
         /* Network and quota file systems may tell only now that there was no room. */
         if (r->fd >= 0 && close(TAKE_FD(r->fd)) < 0 && errno != EINTR)

@@ -160,6 +160,12 @@ static void encode_accounting(const struct recording_event *event, struct writer
                 put64(w, a->lookup.cgroup_key);
                 put8(w, (uint8_t) a->lookup.source);
                 break;
+        case ACCOUNTING_PRESSURE:
+                put64(w, a->pressure.key);
+                put32(w, (uint32_t) -a->pressure.result);
+                put32(w, a->pressure.n_cpus);
+                put64(w, a->pressure.stall_nsec);
+                break;
         case ACCOUNTING_EXEC:
         case ACCOUNTING_VANISHED:
                 put32(w, a->tid);
@@ -216,6 +222,13 @@ static void decode_accounting(struct reader *r, struct recording_event *ret) {
                 a->lookup.source = (enum attribution_source) get8(r);
                 r->bad = r->bad || a->lookup.source >= ATTRIBUTION_SOURCE_COUNT || a->lookup.result < -4095
                         || a->lookup.result > 0;
+                break;
+        case ACCOUNTING_PRESSURE:
+                a->pressure.key = get64(r);
+                a->pressure.result = (int) -get32(r);
+                a->pressure.n_cpus = get32(r);
+                a->pressure.stall_nsec = get64(r);
+                r->bad = r->bad || a->pressure.result < -4095 || a->pressure.result > 0;
                 break;
         case ACCOUNTING_EXEC:
         case ACCOUNTING_VANISHED:

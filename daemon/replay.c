@@ -150,6 +150,7 @@ static int apply_accounting(struct replay *r, const struct recording_event *even
         case ACCOUNTING_AGE:
                 accounting_age(a, r->now_nsec);
                 return 0;
+        case ACCOUNTING_PRESSURE:
         case ACCOUNTING_LOOKED_UP: /* this accounting has not asked: nothing to do with it */
         case ACCOUNTING_EVENT_COUNT:
                 break;
@@ -256,6 +257,24 @@ static int lookup(uint32_t tid, uint32_t tgid, uint64_t *ret_key, enum attributi
         return -ENODATA;
 }
 
+static int pressure(uint64_t key, uint64_t *ret_stall_nsec, void *userdata) {
+        struct replay *r = userdata;
+        struct recording_event event;
+
+        if (recording_reader_next(r->reader, &event) <= 0)
+                return -ENODATA;
+
+        /* The daemon that recorded did not ask. */
+        if (event.type - RECORDING_ACCOUNTING != ACCOUNTING_PRESSURE || event.accounting.pressure.key != key) {
+                recording_reader_put_back(r->reader);
+                return -ENODATA;
+        }
+
+        r->accounting->config.n_cpus = event.accounting.pressure.n_cpus;
+        *ret_stall_nsec = event.accounting.pressure.stall_nsec;
+        return event.accounting.pressure.result;
+}
+
 static int keep_text(char **to, const char *text) {
         *to = text[0] ? strdup(text) : NULL;
         return *to || !text[0] ? 0 : -ENOMEM;
@@ -317,7 +336,8 @@ static int make_accounting(struct replay *r) {
                 .poll_interval_nsec = r->settings.poll_interval_nsec,
                 .started_nsec = r->meta.started_monotonic_nsec,
                 .lookup = recording_reader_is_capture(r->reader) ? NULL : lookup,
-                .lookup_userdata = r,
+                .pressure = recording_reader_is_capture(r->reader) ? NULL : pressure,
+                .userdata = r,
         };
 
         int error = accounting_new(&config, &r->accounting);

@@ -9,6 +9,7 @@ BUILD_PACKAGES=(
 )
 DEB_PACKAGES=(dbus-daemon debhelper dpkg-dev python3 python3-pytest systemd)
 PACKAGING_PACKAGES=(git groff-base lintian man-db rpm rpmlint shellcheck)
+SYSTEM_PACKAGES=(cpio debootstrap e2fsprogs kmod qemu-system-x86 xz-utils)
 DEMONSTRATION_PACKAGES=(curl dbus-daemon)
 TEST_PACKAGES=(
         dbus-bin dbus-daemon libcap2-bin procps prometheus

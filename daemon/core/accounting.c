@@ -8,12 +8,16 @@
 #include "core/accounting.h"
 #include "core/delta.h"
 #include "core/plausibility.h"
+#include "core/witness.h"
 #include "core/task-history.h"
 
 #define START_UNKNOWN_MAX_NSEC (UINT64_MAX / 2)
 
 /* The fork event follows the moment that becomes the start time within this span, preemption included. */
 #define FORK_EVENT_LATENESS_NSEC (20 * NSEC_PER_MSEC)
+
+/* A task that is found in another cgroup this soon after its fork was put there before it began its work. */
+#define LAUNCH_NSEC (50 * NSEC_PER_MSEC)
 
 /* So many minor faults without a single copy on write: no process gets that far with delay accounting on. */
 #define UNACCOUNTED_MINOR_FAULTS 100
@@ -36,7 +40,6 @@ int accounting_new(const struct accounting_config *config, struct accounting **r
                 if (delay_kind_in(config->kinds, kind))
                         a->kind_slot[kind] = (uint8_t) a->n_kinds++;
         a->tasks.n_kinds = a->n_kinds;
-        a->accounted_since_nsec = UINT64_MAX;
         schedule_init(&a->schedule, config->poll_interval_nsec);
 
         int r = cgroup_table_init(&a->cgroups, config->max_cgroups, config->max_exported, config->retention_nsec);
@@ -44,6 +47,8 @@ int accounting_new(const struct accounting_config *config, struct accounting **r
                 accounting_free(a);
                 return r;
         }
+        a->cgroups.may_export = config->may_export;
+        a->cgroups.may_export_userdata = config->may_export_userdata;
 
         *ret = a;
         return 0;
@@ -136,15 +141,18 @@ int accounting_fork(struct accounting *a, uint64_t now_nsec, const struct fork_e
         /* A sweep or a reply may have told of the child before its event was read. */
         bool known = child && !child->forked && child->start_min_nsec <= event->time_nsec
                      && child->start_max_nsec >= earliest;
-        if (known)
+        if (known) {
                 task_set_tgid(&a->tasks, child, event->tgid);
-        else {
+                task_narrow_start(child, earliest, event->time_nsec);
+        } else {
                 int r = add_task(a, now_nsec, event->tid, event->tgid, earliest, event->time_nsec, true, &child);
                 if (r < 0)
                         return r;
                 child->uid = uid;
         }
         child->forked = true;
+        if (event->tid == event->tgid)
+                child->ppid = event->parent_tgid;
 
         if (known && child->attribution == ATTRIBUTION_CACHE)
                 return 0;
@@ -152,6 +160,7 @@ int accounting_fork(struct accounting *a, uint64_t now_nsec, const struct fork_e
                 return 1;
 
         task_set_cgroup(child, cgroup, ATTRIBUTION_CACHE);
+        child->inherited = true;
         return 0;
 }
 
@@ -196,11 +205,30 @@ void accounting_exec(struct accounting *a, uint64_t now_nsec, uint32_t tgid) {
                         retire(a, now_nsec, task);
 }
 
-bool accounting_would_move(const struct accounting *a, uint32_t tid, uint64_t cgroup_key) {
+int accounting_ask_pressure(struct accounting *a, uint64_t now_nsec, uint64_t key, uint64_t *ret_stall_nsec) {
+        uint64_t stall = 0;
+
+        int r = a->config.pressure(key, &stall, a->config.userdata);
+        OBSERVE(a, .type = ACCOUNTING_PRESSURE, .now_nsec = now_nsec,
+                .pressure = { key, r, a->config.n_cpus, stall });
+        if (r < 0)
+                return r;
+
+        *ret_stall_nsec = stall;
+        return 0;
+}
+
+bool accounting_would_move(const struct accounting *a, uint64_t monotonic_nsec, uint32_t tid, uint64_t cgroup_key) {
         const struct task *task = task_newest(&a->tasks, tid);
 
-        /* A task that was moved before its first sample was moved right after its fork: it waited where it is now. */
-        return task && task->sampled && task->attribution != ATTRIBUTION_NONE
+        if (!task)
+                return false;
+
+        /* Forked, moved and executed a moment ago: it waited where it is now, not in its parent's cgroup. */
+        if (task->inherited && !task->sampled && monotonic_nsec <= task->start_max_nsec + LAUNCH_NSEC)
+                return false;
+
+        return task->attribution != ATTRIBUTION_NONE
                 && task->cgroup != cgroup_table_get(&a->cgroups, cgroup_key);
 }
 
@@ -223,8 +251,11 @@ int accounting_place(struct accounting *a, uint64_t now_nsec, uint32_t tid, uint
         if (tgid != 0)
                 task_set_tgid(&a->tasks, task, tgid);
         task->generation = a->generation;
+        task->inherited = false;
 
         struct cgroup *cgroup = cgroup_table_get(&a->cgroups, cgroup_key);
+        if (cgroup != task->cgroup && task->sampled)
+                task->settling = 2;
         if (cgroup != task->cgroup || task->attribution == ATTRIBUTION_NONE)
                 task_set_cgroup(task, cgroup,
                                 cgroup == a->cgroups.unattributed ? ATTRIBUTION_NONE : ATTRIBUTION_CACHE);
@@ -338,23 +369,38 @@ static bool has_delays(const struct task_sample *sample) {
         return false;
 }
 
-/*
- * Delays are allocated at fork if kernel.task_delayacct is on then, and never later. A process that
- * faulted a lot without one copy on write was forked before, and so was everything older.
- */
-static void judge_unaccounted(struct accounting *a, struct task *task, const struct task_sample *sample) {
-        bool unaccounted = false;
+static bool is_unaccounted(struct accounting *a, const struct task *task, const struct task_sample *sample) {
+        uint64_t start = task->start_max_nsec;
+
+        if (start == 0)
+                return false; /* the record does not say */
 
         if (has_delays(sample)) {
-                if (task->start_min_nsec < a->accounted_since_nsec)
-                        a->accounted_since_nsec = task->start_min_nsec;
-        } else if (task->start_max_nsec < a->accounted_since_nsec && task->start_max_nsec > 0) {
-                if (delay_kind_in(sample->kinds, DELAY_WPCOPY) && sample->tid == task->tgid
-                    && sample->minor_faults >= UNACCOUNTED_MINOR_FAULTS
-                    && task->start_max_nsec > a->unaccounted_until_nsec)
-                        a->unaccounted_until_nsec = task->start_max_nsec;
-                unaccounted = task->start_max_nsec <= a->unaccounted_until_nsec;
+                delay_evidence_add(&a->evidence, start, true);
+                return false;
         }
+
+        bool leads = sample->tid == task->tgid;
+        if (delay_kind_in(sample->kinds, DELAY_WPCOPY) && leads && sample->minor_faults >= UNACCOUNTED_MINOR_FAULTS) {
+                delay_evidence_add(&a->evidence, start, false);
+                return true;
+        }
+
+        switch (delay_evidence_judge(&a->evidence, start)) {
+        case DELAY_EVIDENCE_OFF:
+                return true;
+        case DELAY_EVIDENCE_AFTER_OFF: {
+                const struct task *leader = leads || task->tgid == 0 ? NULL : task_newest(&a->tasks, task->tgid);
+
+                return leader && leader->unaccounted;
+        }
+        default:
+                return false;
+        }
+}
+
+static void judge_unaccounted(struct accounting *a, struct task *task, const struct task_sample *sample) {
+        bool unaccounted = is_unaccounted(a, task, sample);
 
         if (unaccounted == task->unaccounted)
                 return;
@@ -403,6 +449,8 @@ static int64_t account_deltas(
                 }
 
                 plausibility_bounds(task, baseline, sample, kind, &bounds);
+                if (kind == DELAY_BLKIO && sample->delays[kind].total_nsec - baseline->total_nsec >= WITNESS_FROM_NSEC)
+                        witness_bounds(a, now_nsec, task, sample, &bounds);
                 delta_take(baseline, &sample->delays[kind], &bounds, sample->has_extremes, final, &delta);
                 if (delta.refused_waits || delta.backwards) {
                         reason = delta.reason;
@@ -436,6 +484,7 @@ static int64_t take_sample(
         task_narrow_start(task, sample->start_min_nsec, sample->start_max_nsec);
         if (sample->tgid != 0)
                 task_set_tgid(&a->tasks, task, sample->tgid);
+        task->ppid = sample->ppid;
         task->uid = sample->uid;
         judge_unaccounted(a, task, sample);
 
@@ -449,8 +498,10 @@ static int64_t take_sample(
                 a->accepted_samples++;
         }
 
-        if (task->sampled && sample->run_nsec != task->run_nsec)
+        if (task->sampled && sample->run_nsec != task->run_nsec) {
                 task->anchor_nsec = task->lifetime_nsec;
+                task->settling -= task->settling > 0;
+        }
         task->lifetime_nsec = sample->lifetime_nsec;
         task->run_nsec = sample->run_nsec;
         task->cpu_delay_nsec = sample->delays[DELAY_CPU].total_nsec;
@@ -465,7 +516,7 @@ static void attribute(struct accounting *a, struct task *task, uint32_t ppid) {
         struct cgroup *cgroup = NULL;
 
         if (a->config.lookup) {
-                int r = a->config.lookup(task->tid, task->tgid, &key, &source, a->config.lookup_userdata);
+                int r = a->config.lookup(task->tid, task->tgid, &key, &source, a->config.userdata);
 
                 OBSERVE(a, .type = ACCOUNTING_LOOKED_UP, .lookup = { task->tid, r, key, source });
                 if (r >= 0)
@@ -549,6 +600,7 @@ void accounting_vanished(struct accounting *a, uint64_t now_nsec, uint32_t tid) 
 void accounting_age(struct accounting *a, uint64_t now_nsec) {
         OBSERVE(a, .type = ACCOUNTING_AGE, .now_nsec = now_nsec);
         task_expire(&a->tasks, now_nsec > TASK_LEAVING_NSEC ? now_nsec - TASK_LEAVING_NSEC : 0);
+        witness_tick(a, now_nsec);
         history_list_age(&a->gone, now_nsec, a->config.retention_nsec);
         cgroup_table_age(&a->cgroups, now_nsec);
 }

@@ -8,8 +8,10 @@
 #include <delayd/kinds.h>
 
 #include "core/cgroup-table.h"
+#include "core/delay-evidence.h"
 #include "core/sample.h"
 #include "core/schedule.h"
+#include "core/witness.h"
 #include "core/task-history.h"
 #include "core/task-table.h"
 
@@ -76,6 +78,7 @@ enum accounting_event_type {
         ACCOUNTING_VANISHED,
         ACCOUNTING_AGE,
         ACCOUNTING_LOOKED_UP,   /* the answer of accounting_lookup_fn: follows the event that asked, as do events that came up while it was asked */
+        ACCOUNTING_PRESSURE,    /* the answer of accounting_pressure_fn, in the same way */
         ACCOUNTING_EVENT_COUNT,
 };
 
@@ -98,6 +101,12 @@ struct accounting_event {
                         uint64_t cgroup_key;
                         enum attribution_source source;
                 } lookup;
+                struct {
+                        uint64_t key;
+                        int result;
+                        uint32_t n_cpus;
+                        uint64_t stall_nsec;
+                } pressure;
                 const struct task_sample *sample;
                 uint32_t tid; /* EXEC, VANISHED */
         };
@@ -106,15 +115,25 @@ struct accounting_event {
 /* Is told of each event before it takes effect; must not call into the accounting. */
 typedef void (*accounting_observe_fn)(const struct accounting_event *event, void *userdata);
 
+/*
+ * Reads the "some" total of io.pressure of a cgroup, or of the host (key CGROUP_KEY_UNATTRIBUTED). Returns 0
+ * or a negative errno.
+ */
+typedef int (*accounting_pressure_fn)(uint64_t key, uint64_t *ret_stall_nsec, void *userdata);
+
 struct accounting_config {
         delay_kind_set kinds;
         size_t max_cgroups;
         size_t max_exported;
         uint64_t retention_nsec;
+        bool (*may_export)(const char *path, void *userdata); /* see struct cgroup_table */
+        void *may_export_userdata;
         uint64_t poll_interval_nsec;
         uint64_t started_nsec;   /* CLOCK_MONOTONIC: tasks that started before have waits that are not counted */
         accounting_lookup_fn lookup; /* may be NULL */
-        void *lookup_userdata;
+        accounting_pressure_fn pressure; /* a witness for long blkio waits; NULL where the kernel can be believed */
+        unsigned n_cpus;
+        void *userdata; /* of both */
 };
 
 struct accounting {
@@ -127,11 +146,10 @@ struct accounting {
         struct schedule schedule;
         uint16_t generation;
 
+        struct witness witness;
         struct history_list gone; /* histories of tasks that are gone */
 
-        /* CLOCK_MONOTONIC: a task that started after the first has delays; one before the second has none. */
-        uint64_t accounted_since_nsec;
-        uint64_t unaccounted_until_nsec;
+        struct delay_evidence evidence; /* of when delay accounting was on, CLOCK_MONOTONIC */
 
         uint64_t exits;                                 /* exit records accounted */
         uint64_t attributed[ATTRIBUTION_SOURCE_COUNT];  /* of these exits */
@@ -141,6 +159,9 @@ struct accounting {
         accounting_observe_fn observe; /* NULL: nobody */
         void *observe_userdata;
 };
+
+/* Asks accounting_pressure_fn. Returns 0 or a negative errno. */
+int accounting_ask_pressure(struct accounting *a, uint64_t now_nsec, uint64_t key, uint64_t *ret_stall_nsec);
 
 int accounting_new(const struct accounting_config *config, struct accounting **ret);
 struct accounting *accounting_free(struct accounting *a);
@@ -173,7 +194,7 @@ bool accounting_exec_ends_threads(const struct accounting *a, uint32_t tgid);
  * True if accounting_place() would move the task to another cgroup: it should be sampled first, so that
  * its waits so far stay where they happened.
  */
-bool accounting_would_move(const struct accounting *a, uint32_t tid, uint64_t cgroup_key);
+bool accounting_would_move(const struct accounting *a, uint64_t monotonic_nsec, uint32_t tid, uint64_t cgroup_key);
 
 /* A task is (now) in this cgroup. Adds it if it is not known. tgid 0: not known. */
 int accounting_place(struct accounting *a, uint64_t now_nsec, uint32_t tid, uint32_t tgid, uint64_t cgroup_key);

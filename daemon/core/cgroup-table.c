@@ -25,7 +25,9 @@ static void cgroup_free(struct cgroup *c) {
                 c->parent->children--;
         for (size_t kind = 0; kind < DELAY_KIND_COUNT; kind++)
                 delay_stats_free(c->stats[kind]);
+        free(c->pressure);
         cgroup_name_free(&c->name);
+        free(c->quiet);
         free(c->display);
         free(c->path);
         free(c);
@@ -206,7 +208,7 @@ static int add_new(
         }
 
         c->added_nsec = now_nsec;
-        c->exported = t->exported < t->max_exported;
+        c->exported = t->exported < t->max_exported && (!t->may_export || t->may_export(path, t->may_export_userdata));
         t->exported += c->exported;
         t->other->exported = t->other->exported || !c->exported;
         t->tracked++;

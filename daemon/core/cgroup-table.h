@@ -36,7 +36,9 @@ struct cgroup {
         uint32_t children;       /* cgroups whose parent this is; the same goes for them */
         bool exported;           /* has its own series in /metrics; decided once, for life */
 
+        struct schedule_quiet *quiet; /* core/schedule.h; NULL while it has few tasks */
         struct delay_stats *stats[DELAY_KIND_COUNT]; /* NULL until the first wait */
+        struct pressure_log *pressure;               /* NULL unless long waits ask for it (core/witness.h) */
 };
 
 struct cgroup_table {
@@ -49,6 +51,10 @@ struct cgroup_table {
         size_t max_cgroups;      /* without the two special entries; removed ones count until they are dropped */
         size_t max_exported;
         uint64_t retention_nsec;
+
+        /* Whether a cgroup that is new may have series of its own, by its path; NULL: all may. */
+        bool (*may_export)(const char *path, void *userdata);
+        void *may_export_userdata;
 
         size_t tracked;          /* that exist */
         size_t removed;          /* that are kept for retention_nsec */

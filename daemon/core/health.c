@@ -43,6 +43,7 @@ int health_raise(
         (*end)->message = TAKE_PTR(new_message);
         (*end)->remedy = TAKE_PTR(new_remedy);
         (*end)->severity = severity;
+        (*end)->expires_nsec = 0;
         return !known;
 }
 
@@ -57,6 +58,24 @@ bool health_clear(struct health *health, const char *id) {
                 }
 
         return false;
+}
+
+void health_expire_at(struct health *health, const char *id, uint64_t at_nsec) {
+        for (struct problem *p = health->problems; p; p = p->next)
+                if (strcmp(p->id, id) == 0)
+                        p->expires_nsec = at_nsec;
+}
+
+const char *health_expired(struct health *health, uint64_t now_nsec) {
+        for (const struct problem *p = health->problems; p; p = p->next)
+                if (p->expires_nsec > 0 && now_nsec >= p->expires_nsec) {
+                        const char *id = p->id;
+
+                        health_clear(health, id);
+                        return id;
+                }
+
+        return NULL;
 }
 
 const char *health_word(const struct health *health) {

@@ -3,6 +3,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* What is wrong at the moment, for status, doctor, /-/healthy and the journal. */
 enum problem_severity {
@@ -15,6 +16,7 @@ struct problem {
         enum problem_severity severity;
         char *message;
         char *remedy;
+        uint64_t expires_nsec; /* 0: stays until it is cleared */
         struct problem *next;
 };
 
@@ -22,7 +24,7 @@ struct health {
         struct problem *problems; /* in the order in which they arose */
 };
 
-/* Adds the problem or renews its texts. Returns 1 if it is new, 0 if it was known, -ENOMEM. */
+/* Adds the problem or renews its texts; it then does not expire. Returns 1 if it is new, 0 if it was known, -ENOMEM. */
 int health_raise(
                 struct health *health,
                 const char *id,
@@ -32,6 +34,13 @@ int health_raise(
 
 /* Returns true if the problem had been there. */
 bool health_clear(struct health *health, const char *id);
+
+/*
+ * A problem that left a gap in the numbers rather than goes on: it is over at this time, unless it is
+ * raised again. health_expired() takes out one that is over and returns its id; NULL: there is none.
+ */
+void health_expire_at(struct health *health, const char *id, uint64_t at_nsec);
+const char *health_expired(struct health *health, uint64_t now_nsec);
 
 const char *health_word(const struct health *health); /* "ok", "degraded" or "failing" */
 void health_free(struct health *health);

@@ -327,6 +327,7 @@ int query_cgroups(
 struct candidate {
         const struct task_history *history;
         const struct cgroup *cgroup;
+        enum attribution_source attribution;
         uint64_t value;
 };
 
@@ -343,6 +344,7 @@ static int add_candidate(
                 const struct plan *plan,
                 const struct task_history *history,
                 const struct cgroup *cgroup,
+                enum attribution_source attribution,
                 struct candidate_list *list) {
 
         if (plan->query.only_uid && history->uid != plan->query.uid)
@@ -362,7 +364,11 @@ static int add_candidate(
                 list->allocated = n;
         }
 
-        list->candidates[list->n++] = (struct candidate) { .history = history, .cgroup = cgroup };
+        list->candidates[list->n++] = (struct candidate) {
+                .history = history,
+                .cgroup = cgroup,
+                .attribution = attribution,
+        };
         return 0;
 }
 
@@ -377,13 +383,16 @@ static int collect_candidates(const struct accounting *a, const struct plan *pla
                         if (!task->history || task->history->gone_nsec > 0)
                                 continue;
 
-                        r = add_candidate(plan, task->history, task->cgroup ?: task->history->cgroup, list);
+                        r = add_candidate(plan, task->history, task->cgroup ?: task->history->cgroup,
+                                          task->attribution, list);
                         if (r < 0)
                                 return r;
                 }
 
         for (size_t i = 0; i < a->gone.n; i++) {
-                r = add_candidate(plan, a->gone.items[i], a->gone.items[i]->cgroup, list);
+                const struct task_history *gone = a->gone.items[i];
+
+                r = add_candidate(plan, gone, gone->cgroup, gone->attribution, list);
                 if (r < 0)
                         return r;
         }
@@ -437,6 +446,7 @@ static int fill_task_row(const struct plan *plan, const struct candidate *candid
         row->uid = h->uid;
         row->comm = h->comm;
         row->cgroup = candidate->cgroup;
+        row->attribution = candidate->attribution;
         row->alive = h->gone_nsec == 0;
 
         for (enum delay_kind kind = 0; kind < DELAY_KIND_COUNT; kind++)

@@ -60,6 +60,7 @@ struct task_row {
         uint32_t uid;
         const char *comm;   /* raw bytes */
         const struct cgroup *cgroup; /* the cgroup that it is or was last in */
+        enum attribution_source attribution; /* how that is known */
         bool alive;
         struct delay_summary delays[DELAY_KIND_COUNT];
 };

@@ -73,6 +73,7 @@ struct delay_stats *task_history_stats(
         history->uid = task->uid;
         memcpy(history->comm, sample->comm, sizeof(history->comm));
         task_history_set_cgroup(history, task->cgroup);
+        history->attribution = task->attribution;
 
         if (!history->stats[kind] && delay_stats_new(&history->stats[kind]) < 0)
                 return NULL;

@@ -17,6 +17,7 @@ struct task_history {
         uint32_t uid;
         char comm[TASK_COMM_SIZE]; /* as of its last record; raw bytes */
         struct cgroup *cgroup;     /* where it last waited */
+        uint8_t attribution;       /* enum attribution_source: how that was known */
         uint64_t gone_nsec;        /* 0 while the task lives */
         struct delay_stats *stats[DELAY_KIND_COUNT];
         struct wait_shape *shapes[DELAY_KIND_COUNT]; /* only of tasks that are sampled in bursts */

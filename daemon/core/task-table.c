@@ -27,20 +27,27 @@ struct task *task_of_live_sample(const struct task_table *t, const struct task_s
         return task && !task->is_leaving && start_matches(task, sample) ? task : NULL;
 }
 
+/* Of the same process and the same parent. Only a hint, since a parent that ended is replaced. */
+static bool has_relatives_of(const struct task *task, const struct task_sample *sample) {
+        return task->tgid == sample->tgid && task->ppid == sample->ppid;
+}
+
 struct task *task_of_exit_sample(const struct task_table *t, const struct task_sample *sample) {
-        struct task *oldest = NULL;
+        struct task *best = NULL;
 
+        /* Records of different CPUs come out of order, and some start times are known to 10 ms only. */
         for (struct task *task = hash_get(&t->by_tid, sample->tid); task; task = task->older)
-                if (!task->exited && start_matches(task, sample))
-                        oldest = task;
+                if (!task->exited && start_matches(task, sample)
+                    && (!best || has_relatives_of(task, sample) || !has_relatives_of(best, sample)))
+                        best = task;
 
-        return oldest;
+        return best;
 }
 
 bool task_is_ghost(const struct task_table *t, const struct task_sample *sample) {
         const struct task *task = hash_get(&t->by_tid, sample->tid);
 
-        return task && task->exited && start_matches(task, sample);
+        return task && task->is_leaving && start_matches(task, sample);
 }
 
 /* Counts the task in its process, or out of it. Only as a hint that a process has other threads. */

@@ -47,6 +47,7 @@ struct task {
 
         uint32_t tid;
         uint32_t tgid;           /* 0: unknown */
+        uint32_t ppid;           /* process of the parent, as last told; 0: unknown */
         uint32_t uid;
         uint32_t threads;        /* of a process: entries of its other threads */
         uint32_t index;          /* place in its polling level (core/schedule.h) */
@@ -62,7 +63,9 @@ struct task {
         bool unaccounted:1;      /* forked while kernel.task_delayacct was 0: has no delays for life */
         bool scheduled:1;
         bool in_burst:1;
+        uint8_t settling:2;      /* moved to another cgroup, and has to run twice before that cgroup's pressure speaks for it */
         bool forked:1;           /* made by its fork event, of which there is only one */
+        bool inherited:1;        /* its cgroup is only that of its parent, as the kernel had none of its own to tell yet */
 
         uint64_t leaving_nsec;   /* when it joined the list */
 
@@ -84,12 +87,15 @@ struct task *task_newest(const struct task_table *t, uint32_t tid);
 
 /*
  * The entry that a record of a live task belongs to, or that an exit record belongs to (then the
- * oldest that fits, for exits come in order). NULL when the record is of a task that is not known.
+ * oldest that fits best, for exits come in order on each CPU). NULL when the record is of a task that is not known.
  */
 struct task *task_of_live_sample(const struct task_table *t, const struct task_sample *sample);
 struct task *task_of_exit_sample(const struct task_table *t, const struct task_sample *sample);
 
-/* True when the sample's task has exited according to its record, but the kernel still answers for it. */
+/*
+ * True when the sample's task is over, according to its record or to the sweeps, which do not see zombies; but
+ * the kernel still answers for it.
+ */
 bool task_is_ghost(const struct task_table *t, const struct task_sample *sample);
 
 /*

@@ -476,9 +476,7 @@ static int read_tasks(int fd, uint64_t id, void (*task)(uint64_t id, uint32_t ti
         }
 }
 
-int cgroup_tree_tasks(
-                struct cgroup_tree *t, uint64_t id, void (*task)(uint64_t id, uint32_t tid, void *userdata), void *userdata) {
-
+int cgroup_tree_open_file(struct cgroup_tree *t, uint64_t id, const char *name) {
         const struct cgroup_node *node = hash_get(&t->by_id, id);
         if (!node)
                 return -ENOENT;
@@ -488,10 +486,20 @@ int cgroup_tree_tasks(
         if (dir < 0)
                 return dir;
 
-        _cleanup_close_ int fd = openat(
-                        dir, t->mount.mode == CGROUP_V1 ? "tasks" : "cgroup.threads", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+        int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
         if (fd < 0)
                 return errno == ENODEV ? -ENOENT : -errno;
+
+        return fd;
+}
+
+int cgroup_tree_tasks(
+                struct cgroup_tree *t, uint64_t id, void (*task)(uint64_t id, uint32_t tid, void *userdata), void *userdata) {
+
+        _cleanup_close_ int fd = cgroup_tree_open_file(
+                        t, id, t->mount.mode == CGROUP_V1 ? "tasks" : "cgroup.threads");
+        if (fd < 0)
+                return fd;
 
         return read_tasks(fd, id, task, userdata);
 }

@@ -60,6 +60,9 @@ int cgroup_tree_process(struct cgroup_tree *t);
 /* True while some directory could not be watched (fs.inotify.max_user_watches and the like): rescans are the only source there. */
 bool cgroup_tree_blind(const struct cgroup_tree *t);
 
+/* Opens a file of the cgroup for reading. Returns the descriptor, -ENOENT when the cgroup is gone or has no such file, or another errno. */
+int cgroup_tree_open_file(struct cgroup_tree *t, uint64_t id, const char *name);
+
 /* Calls back for each TID in the cgroup itself (cgroup.threads, or tasks on v1). -ENOENT when it is gone. */
 int cgroup_tree_tasks(
                 struct cgroup_tree *t, uint64_t id, void (*task)(uint64_t id, uint32_t tid, void *userdata), void *userdata);

@@ -14,7 +14,7 @@
 #include "cleanup.h"
 #include "kernel/monotonic.h"
 #include "kernel/netlink-socket.h"
-#include "kernel/proc-connector.h"
+#include "kernel/proc-connector-internal.h"
 
 #define BATCH_SIZE 64
 #define DATAGRAM_SIZE 512 /* a message has 76 bytes */
@@ -23,20 +23,6 @@
 #define ACK_TIMEOUT_NSEC (200 * NSEC_PER_MSEC)
 
 #define OFFSET_EVENT (NLMSG_HDRLEN + sizeof(struct cn_msg))
-
-/* What the kernel sends, free of the headers of the build host: struct proc_event up to the fields that we read. */
-struct event {
-        uint32_t what;
-        uint32_t cpu;
-        uint64_t timestamp_nsec; /* CLOCK_MONOTONIC */
-        uint32_t data[4];
-};
-
-enum {
-        EVENT_NONE = 0, /* acknowledges a request: data[0] is an errno */
-        EVENT_FORK = 1, /* parent_pid, parent_tgid, child_pid, child_tgid */
-        EVENT_EXEC = 2, /* process_pid, process_tgid */
-};
 
 /* A request since Linux 6.6; older kernels know its first half alone, and take no notice of another length. */
 struct request {
@@ -55,8 +41,7 @@ struct proc_connector {
         uint32_t sequence;
 };
 
-/* Returns true and the event if the datagram is one of cn_proc. */
-static bool parse_event(const void *datagram, size_t size, struct event *ret_event, uint32_t *ret_ack) {
+bool proc_event_parse(const void *datagram, size_t size, struct proc_connector_event *ret_event, uint32_t *ret_ack) {
         struct nlmsghdr header;
         struct cn_msg message;
 
@@ -117,10 +102,10 @@ static int wait_for_ack(struct proc_connector *c) {
                 for (unsigned i = 0; i < (unsigned) n; i++) {
                         size_t size;
                         const void *datagram = netlink_batch_datagram(c->batch, i, &size);
-                        struct event event;
+                        struct proc_connector_event event;
                         uint32_t ack;
 
-                        if (datagram && parse_event(datagram, size, &event, &ack)
+                        if (datagram && proc_event_parse(datagram, size, &event, &ack)
                             && event.what == EVENT_NONE && ack == c->sequence + 1)
                                 return event.data[0] > 0 && event.data[0] < 4096 ? -(int) event.data[0] : 0;
                 }
@@ -247,8 +232,7 @@ int proc_connector_fd(const struct proc_connector *c) {
         return c->fd;
 }
 
-/* Returns 1 if the handler was called, else 0. */
-static int dispatch(const struct event *event, const struct proc_connector_handler *handler) {
+int proc_event_dispatch(const struct proc_connector_event *event, const struct proc_connector_handler *handler) {
         struct fork_event fork;
 
         switch (event->what) {
@@ -285,11 +269,11 @@ int proc_connector_drain(struct proc_connector *c, const struct proc_connector_h
                 for (unsigned i = 0; i < (unsigned) n; i++) {
                         size_t size;
                         const void *datagram = netlink_batch_datagram(c->batch, i, &size);
-                        struct event event;
+                        struct proc_connector_event event;
                         uint32_t ack;
 
-                        if (datagram && parse_event(datagram, size, &event, &ack))
-                                dispatched += dispatch(&event, handler);
+                        if (datagram && proc_event_parse(datagram, size, &event, &ack))
+                                dispatched += proc_event_dispatch(&event, handler);
                 }
 
                 if (n < BATCH_SIZE)

@@ -89,6 +89,7 @@ static void add_task_row(struct json_object *row, const struct task_row *r, dela
         json_add_bool(row, "alive", r->alive, failed);
         add_delays(row, r->delays, kinds, failed);
         json_add_u64(row, "uid", r->uid, failed);
+        json_add_string(row, "attribution", attribution_source_name(r->attribution), failed);
 }
 
 int json_tasks(const struct view *view, const struct query *query, struct json_object **ret) {

@@ -165,7 +165,7 @@ def test_json_of_a_newer_daemon(fresh):
 def test_json_tasks(normal):
     reply = normal.json("tasks")
     assert list(reply) == ["window_nsec", "tasks"]
-    assert [list(row) for row in reply["tasks"]] == [[*TASK_KEYS, "blkio", "swapin", "uid"]] * 3
+    assert [list(row) for row in reply["tasks"]] == [[*TASK_KEYS, "blkio", "swapin", "uid", "attribution"]] * 3
     assert [row["tgid"] for row in reply["tasks"]] == [1000, None, 1000]
     assert [row["alive"] for row in reply["tasks"]] == [True, True, False]
     assert reply["tasks"][1]["comm"] == "evil\x1b]0;x\x07"

@@ -15,6 +15,7 @@ import hosttools
 
 DELAYD = hosttools.BUILD / "daemon/delayd"
 DELAYCTL = hosttools.BUILD / "cli/delayctl"
+NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 
 
 def wait_until(what, condition, seconds=10.0):
@@ -71,19 +72,19 @@ def environment(bus_address):
     return env
 
 
-def delayctl(bus_address, *args, prefix=(), **options):
-    return subprocess.run([*prefix, DELAYCTL, *args], env=environment(bus_address), text=True, timeout=30,
+def delayctl(bus_address, *args, prefix=(), program=DELAYCTL, **options):
+    return subprocess.run([*prefix, program, *args], env=environment(bus_address), text=True, timeout=30,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, **options)
 
 
 class Daemon:
-    def __init__(self, log, bus_address, *args, port=None, prefix=()):
+    def __init__(self, log, bus_address, *args, port=None, prefix=(), program=DELAYD):
         self.port = port or free_port()
         self.bus_address = bus_address
         self.log_path = log
         with open(log, "wb") as file:
             self.process = subprocess.Popen(
-                [*prefix, DELAYD, "--set", "Metrics.Listen=127.0.0.1:%d" % self.port, *args],
+                [*prefix, program, "--set", "Metrics.Listen=127.0.0.1:%d" % self.port, *args],
                 env=environment(bus_address), stdin=subprocess.DEVNULL, stdout=file, stderr=file)
 
     def log(self):
@@ -174,16 +175,32 @@ class Daemon:
         rows = self.api("cgroups?limit=0&window=" + window)["cgroups"]
         return next((row for row in rows if row["cgroup"] == path), None)
 
-    def wait_for_waits(self, path, kind, waits):
+    def wait_for_waits_over_http(self, path, kind, waits):
+        """As wait_for_waits(), for daemons without a bus."""
+        def there():
+            row = self.api_cgroup(path)
+            return row and row[kind]["waits"] + row[kind]["rejected_waits"] >= waits and row[kind]
+
+        try:
+            return wait_until("%d %s waits in %s" % (waits, kind, path), there)
+        except AssertionError as error:
+            raise AssertionError("%s; the row is %r\n%s" % (error, self.api_cgroup(path), self.log())) from None
+
+    def wait_for_waits(self, path, kind, waits, seconds=10):
         """The delays of a kind, once all of them are there: counted, or refused as impossible and counted as that."""
         def there():
             row = self.cgroup(path)
             return row and row[kind]["waits"] + row[kind]["rejected_waits"] >= waits and row[kind]
 
         try:
-            return wait_until("%d %s waits in %s" % (waits, kind, path), there)
+            return wait_until("%d %s waits in %s" % (waits, kind, path), there, seconds)
         except AssertionError as error:
             raise AssertionError("%s; the row is %r\n%s" % (error, self.cgroup(path), self.log())) from None
+
+    def settle(self, cgroup):
+        """Waits until the tasks of a cgroup are known to be in it."""
+        wait_until("tasks of %s" % cgroup.path,
+                   lambda: (self.cgroup(cgroup.path) or {}).get("tasks") == len(cgroup.processes()))
 
     def call(self, member, signature="", *args, prefix=()):
         """A bare D-Bus call, as another program would make it; returns the completed process."""

@@ -223,6 +223,11 @@ class Socket:
     def unexpected(self, _payload):
         pass
 
+    def ask(self, tid):
+        """The counters of a task that still exists."""
+        payload = self.answer(self.send(TASKSTATS_CMD_GET, CMD_ATTR_PID, struct.pack("=I", tid)))
+        return next(per_task_records(payload))
+
     def drops(self):
         info = self.sock.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, 36)
         return struct.unpack("=9I", info)[SK_MEMINFO_DROPS]
@@ -238,8 +243,7 @@ class Socket:
 def live(tid):
     """The counters of a task that still exists."""
     with Socket() as sock:
-        payload = sock.answer(sock.send(TASKSTATS_CMD_GET, CMD_ATTR_PID, struct.pack("=I", tid)))
-        return next(per_task_records(payload))
+        return sock.ask(tid)
 
 
 class ExitRecords(Socket):
@@ -274,8 +278,8 @@ class ExitRecords(Socket):
     def wait_for(self, tid, timeout=5.0):
         deadline = time.monotonic() + timeout
         while True:
-            for record in self.drain():
-                if record.tid == tid:
+            for record in reversed(self.drain()):
+                if record.tid == tid:  # the last one, for the number may have had another owner
                     return record
             if time.monotonic() > deadline:
                 raise AssertionError("no exit record of task %d within %g s" % (tid, timeout))

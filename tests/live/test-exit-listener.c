@@ -85,8 +85,11 @@ static void every_child_has_its_record(void **state) {
 
         drain(l, &t);
         assert_int_equal(t.ours, STORM);
+        /* On a busy host the numbers may wrap around, and two children have the same one. */
         for (unsigned i = 0; i < STORM; i++)
-                assert_int_equal(t.seen[children[i]], 1);
+                t.seen[children[i]]--;
+        for (unsigned i = 0; i < TIDS_MAX; i++)
+                assert_int_equal(t.seen[i], 0);
 
         exit_listener_counts(l, &counts);
         assert_int_equal(counts.lost, 0);

@@ -130,11 +130,11 @@ static void see_nothing_else(struct proc_connector *c) {
                 for (unsigned i = 0; i < (unsigned) n; i++) {
                         size_t size;
                         const void *datagram = netlink_batch_datagram(c->batch, i, &size);
-                        struct event event;
+                        struct proc_connector_event event;
                         uint32_t ack;
 
                         assert_non_null(datagram);
-                        assert_true(parse_event(datagram, size, &event, &ack));
+                        assert_true(proc_event_parse(datagram, size, &event, &ack));
                         if (event.what == EVENT_NONE) /* somebody else subscribed */
                                 continue;
                         assert_true(event.what == EVENT_FORK || event.what == EVENT_EXEC);
@@ -215,10 +215,10 @@ struct parts {
         uint16_t length; /* of the event, as the connector says */
 };
 
-static bool parse_parts(const struct parts *parts, size_t size, struct event *ret) {
-        uint8_t datagram[OFFSET_EVENT + sizeof(struct event)];
+static bool parse_parts(const struct parts *parts, size_t size, struct proc_connector_event *ret) {
+        uint8_t datagram[OFFSET_EVENT + sizeof(struct proc_connector_event)];
         struct cn_msg message = { .id = parts->id, .ack = 5, .len = parts->length };
-        struct event event = { .what = EVENT_FORK, .data = { 1, 1, 2, 3 } };
+        struct proc_connector_event event = { .what = EVENT_FORK, .data = { 1, 1, 2, 3 } };
         uint32_t ack = 0;
 
         memcpy(datagram, &parts->header, sizeof(parts->header));
@@ -228,7 +228,7 @@ static bool parse_parts(const struct parts *parts, size_t size, struct event *re
         uint8_t *exact = malloc(size); /* so that a sanitizer sees one byte too many */
         assert_non_null(exact);
         memcpy(exact, datagram, size);
-        bool parsed = parse_event(exact, size, ret, &ack);
+        bool parsed = proc_event_parse(exact, size, ret, &ack);
         free(exact);
         if (parsed)
                 assert_int_equal(ack, 5);
@@ -236,14 +236,14 @@ static bool parse_parts(const struct parts *parts, size_t size, struct event *re
 }
 
 static void hostile_datagrams_are_ignored(void **state) {
-        const size_t size = OFFSET_EVENT + sizeof(struct event);
+        const size_t size = OFFSET_EVENT + sizeof(struct proc_connector_event);
         const struct parts good = {
                 .header = { .nlmsg_len = (uint32_t) size, .nlmsg_type = NLMSG_DONE },
                 .id = { CN_IDX_PROC, CN_VAL_PROC },
-                .length = sizeof(struct event),
+                .length = sizeof(struct proc_connector_event),
         };
         struct parts bad;
-        struct event event;
+        struct proc_connector_event event;
 
         assert_true(parse_parts(&good, size, &event));
         assert_int_equal(event.data[3], 3);

@@ -4,6 +4,7 @@ import pytest
 
 import taskstats
 from daemon import wait_until
+from hosttools import WORKLOADS
 
 CHILDREN = 50_000
 
@@ -31,39 +32,38 @@ def test_every_exit_arrives(start_daemon, cgroups, workload, parallel):
     daemon.stop()
 
 
-def test_the_filter_spares_the_daemon_and_loses_nothing(start_daemon, cgroups, workload, cold_file):
-    """In the storm a task waits; its record must come through, and no other's is needed."""
+def test_the_filter_spares_the_daemon_and_loses_nothing(start_daemon, cgroups, workload, launcher, cold_file):
+    """In the storm tasks wait; their records must come through, and no others are needed."""
     daemon = start_daemon().wait_ready()
     before = daemon.api("status")["exits"]
     assert before["filter"] == "on"
 
     cgroup = cgroups("in-the-storm")
+    shell = launcher(cgroup)
+
+    def row():
+        rows = daemon.api("cgroups?window=1h&limit=0")["cgroups"]
+        return next((row for row in rows if row["cgroup"] == cgroup.path), None)
+
+    wait_until("the shell in its cgroup", lambda: (row() or {}).get("tasks") == 1)
     with taskstats.ExitRecords() as exits:
         storm = workload(cgroups("storm"), "fork-storm", CHILDREN, 8)
         readers = []
         for _ in range(10):
-            reader = workload(cgroup, "cold-reader", "--blocks=5", cold_file, fifo=True)
-            reader.finish()
-            readers.append(reader.pid)
+            readers.append(shell.run(WORKLOADS / "cold-reader", "--blocks=5", cold_file)["pid"])
             exits.drain()
         assert storm.process.poll() is None, "the storm was over before the readers were"
         while storm.process.poll() is None:
             exits.drain()
         storm.finish()
-        records = [exits.wait_for(pid) for pid in readers]
+        records = [exits.wait_for(pid) for pid in readers] + [taskstats.live(shell.pid)]
 
     waits = sum(record.blkio_count for record in records)
-    total = sum(record.blkio_total for record in records)
     assert waits >= 25
-
-    def delays():
-        rows = daemon.api("cgroups?window=1h&limit=0")["cgroups"]
-        row = next((row for row in rows if row["cgroup"] == cgroup.path), None)
-        return row and row["blkio"]["waits"] >= waits and row["blkio"]
-
-    found = wait_until("%d waits in %s" % (waits, cgroup.path), delays)
+    found = wait_until("%d waits in %s" % (waits, cgroup.path),
+                       lambda: row()["blkio"]["waits"] >= waits and row()["blkio"])
     assert found["waits"] == waits
-    assert found["total_nsec"] == total
+    assert found["total_nsec"] == sum(record.blkio_total for record in records)
     after = daemon.api("status")["exits"]
     assert after["lost"] == 0
     assert after["received"] - before["received"] < CHILDREN / 10

@@ -247,11 +247,11 @@ def test_more_connections_than_allowed(server):
     b"HEAD / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n",
     b"GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
     b"",
-])
+], ids=lambda data: repr(data[:30]))
 def test_nonsense(server, request_bytes):
     try:
         answer = raw(server, request_bytes, timeout=1)
-    except (ConnectionResetError, BrokenPipeError, TimeoutError):
+    except OSError:  # the server hung up, in one of many ways
         answer = b""
     if b"Host" in request_bytes and b"Length" in request_bytes or len(request_bytes) > 50000:
         assert not answer or re.match(rb"HTTP/1\.[01] [45]\d\d ", answer), answer[:100]

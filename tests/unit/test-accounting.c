@@ -181,6 +181,48 @@ static void reused_number_is_a_new_task(void **state) {
         assert_int_equal(a->tasks.n_live, 2);
 }
 
+/* Both records wait in the sockets of two CPUs, and the later task's is read first. */
+static void records_of_one_number_out_of_order(void **state) {
+        struct accounting *a = *state;
+        struct task_sample first = record(101, 101, T0 + SEC, T0 + SEC + MSEC, 3);
+        struct task_sample second = record(101, 101, T0 + SEC + 2 * MSEC, T0 + SEC + 3 * MSEC, 5);
+
+        old_shell(a);
+        assert_int_equal(accounting_place(a, T0, 200, 200, B), 0);
+        first.ppid = 100;
+        second.ppid = 200;
+        first.delays[DELAY_BLKIO].total_nsec = second.delays[DELAY_BLKIO].total_nsec = MSEC / 2;
+        for (struct task_sample *s = &first; s; s = s == &first ? &second : NULL) {
+                s->start_min_nsec -= 10 * MSEC;
+                s->start_max_nsec += 10 * MSEC;
+        }
+
+        fork_task(a, T0 + SEC, 101, 101, 100);
+        fork_task(a, T0 + SEC + 2 * MSEC, 101, 101, 200);
+        ends(a, T0 + SEC + 12 * MSEC, second);
+        ends(a, T0 + SEC + 12 * MSEC, first);
+        assert_int_equal(waits_in(a, A), 3);
+        assert_int_equal(waits_in(a, B), 5);
+}
+
+/* The parent ended, so the kernel names another: then the order decides. */
+static void records_of_one_number_after_reparenting(void **state) {
+        struct accounting *a = *state;
+        struct task_sample first = record(101, 101, T0 + SEC, T0 + SEC + MSEC, 3);
+        struct task_sample second = record(101, 101, T0 + SEC + 2 * MSEC, T0 + SEC + 3 * MSEC, 5);
+
+        old_shell(a);
+        assert_int_equal(accounting_place(a, T0, 200, 200, B), 0);
+        first.ppid = second.ppid = 1;
+        first.delays[DELAY_BLKIO].total_nsec = second.delays[DELAY_BLKIO].total_nsec = MSEC / 2;
+        fork_task(a, T0 + SEC, 101, 101, 100);
+        fork_task(a, T0 + SEC + 2 * MSEC, 101, 101, 200);
+        ends(a, T0 + SEC + 12 * MSEC, first);
+        ends(a, T0 + SEC + 12 * MSEC, second);
+        assert_int_equal(waits_in(a, A), 3);
+        assert_int_equal(waits_in(a, B), 5);
+}
+
 static void late_record_of_an_unknown_owner(void **state) {
         struct accounting *a = *state;
 
@@ -245,8 +287,8 @@ static void moved_task_leaves_its_waits_behind(void **state) {
 
         old_shell(a);
         live(a, T0 + 2 * SEC, record(100, 100, 10 * SEC, T0 + 2 * SEC, 10));
-        assert_true(accounting_would_move(a, 100, B));
-        assert_false(accounting_would_move(a, 100, A));
+        assert_true(accounting_would_move(a, T0 + 2 * SEC, 100, B));
+        assert_false(accounting_would_move(a, T0 + 2 * SEC, 100, A));
         live(a, T0 + 3 * SEC, record(100, 100, 10 * SEC, T0 + 3 * SEC, 12));
         accounting_place(a, T0 + 3 * SEC, 100, 100, B);
         live(a, T0 + 4 * SEC, record(100, 100, 10 * SEC, T0 + 4 * SEC, 13));
@@ -254,6 +296,29 @@ static void moved_task_leaves_its_waits_behind(void **state) {
         assert_int_equal(waits_in(a, B), 1);
         assert_int_equal(cgroup_table_get(&a->cgroups, A)->tasks, 0);
         assert_int_equal(cgroup_table_get(&a->cgroups, B)->tasks, 1);
+}
+
+static void child_moved_at_once_waits_where_it_is_moved_to(void **state) {
+        struct accounting *a = *state;
+
+        old_shell(a);
+        fork_task(a, T0 + SEC, 101, 101, 100);
+        assert_false(accounting_would_move(a, T0 + SEC + 10 * MSEC, 101, B)); /* what it waited for meanwhile is the program's */
+        accounting_place(a, T0 + SEC, 101, 101, B);
+        assert_true(accounting_would_move(a, T0 + SEC + 10 * MSEC, 101, A)); /* but this would be a second move */
+        ends(a, T0 + 2 * SEC, record(101, 101, T0 + SEC, T0 + 2 * SEC, 3));
+        assert_int_equal(waits_in(a, A), 0);
+        assert_int_equal(waits_in(a, B), 3);
+
+        /* Once it was sampled in its parent's cgroup, it has lived there. */
+        fork_task(a, T0 + 3 * SEC, 102, 102, 100);
+        live(a, T0 + 4 * SEC, record(102, 102, T0 + 3 * SEC, T0 + 4 * SEC, 1));
+        assert_true(accounting_would_move(a, T0 + 4 * SEC, 102, B));
+
+        /* Nor does one that has lived there for long move at its birth, sampled or not. */
+        fork_task(a, T0 + 5 * SEC, 103, 103, 100);
+        assert_false(accounting_would_move(a, T0 + 5 * SEC + 10 * MSEC, 103, B));
+        assert_true(accounting_would_move(a, T0 + 5 * SEC + 500 * MSEC, 103, B));
 }
 
 static void sources_of_attribution(void **state) {
@@ -361,6 +426,19 @@ static void tasks_without_accounting(void **state) {
         live(a, T0, record(101, 101, 11 * SEC, T0, 0));
         assert_int_equal(cgroup->unaccounted_tasks, 2);
 
+        /* Its thread: the same, until another task shows that accounting was on by then. */
+        accounting_place(a, T0, 102, 100, A);
+        live(a, T0, record(102, 100, 12 * SEC, T0, 0));
+        assert_int_equal(cgroup->unaccounted_tasks, 3);
+        accounting_place(a, T0, 103, 103, A);
+        live(a, T0, record(103, 103, 11 * SEC + MSEC, T0, 1));
+        accounting_place(a, T0, 104, 104, A);
+        live(a, T0, record(104, 104, 13 * SEC, T0, 1));
+        live(a, T0, record(102, 100, 12 * SEC, T0, 0));
+        assert_int_equal(cgroup->unaccounted_tasks, 2);
+        for (uint32_t tid = 102; tid <= 104; tid++)
+                accounting_vanished(a, T0 + SEC, tid);
+
         accounting_vanished(a, T0 + SEC, 100);
         accounting_vanished(a, T0 + SEC, 99);
         assert_int_equal(cgroup->unaccounted_tasks, 0);
@@ -434,10 +512,13 @@ int main(void) {
                 with_accounting(polled_and_exited_counts_once),
                 with_accounting(vanished_before_its_record),
                 with_accounting(reused_number_is_a_new_task),
+                with_accounting(records_of_one_number_out_of_order),
+                with_accounting(records_of_one_number_after_reparenting),
                 with_accounting(late_record_of_an_unknown_owner),
                 with_accounting(exec_from_another_thread),
                 with_accounting(exec_when_records_without_waits_are_filtered),
                 with_accounting(moved_task_leaves_its_waits_behind),
+                with_accounting(child_moved_at_once_waits_where_it_is_moved_to),
                 with_accounting(sources_of_attribution),
                 with_accounting(impossible_waits_are_refused),
                 with_accounting(old_task_with_an_impossible_past),

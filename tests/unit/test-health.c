@@ -28,8 +28,30 @@ static void problems_come_and_go(void **state) {
         health_free(&health);
 }
 
+static void gaps_expire(void **state) {
+        struct health health = {};
+
+        assert_int_equal(health_raise(&health, "stays", PROBLEM_DEGRADED, "message", "remedy"), 1);
+        assert_int_equal(health_raise(&health, "gap", PROBLEM_DEGRADED, "message", "remedy"), 1);
+        health_expire_at(&health, "gap", 100);
+        health_expire_at(&health, "unknown", 100);
+        assert_null(health_expired(&health, 99));
+
+        /* Once more: the time begins anew. */
+        assert_int_equal(health_raise(&health, "gap", PROBLEM_DEGRADED, "message", "remedy"), 0);
+        assert_null(health_expired(&health, 1000));
+        health_expire_at(&health, "gap", 1100);
+        assert_null(health_expired(&health, 1099));
+        assert_string_equal(health_expired(&health, 1100), "gap");
+        assert_null(health_expired(&health, UINT64_MAX));
+        assert_string_equal(health.problems->id, "stays");
+        assert_null(health.problems->next);
+        health_free(&health);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(gaps_expire),
                 cmocka_unit_test(problems_come_and_go),
         };
 

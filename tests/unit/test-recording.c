@@ -16,7 +16,7 @@
 #include "recording.h"
 
 #define N_BLOCKS 3U
-#define N_EVENTS 16U /* of sample_events(), END left out */
+#define N_EVENTS (ACCOUNTING_EVENT_COUNT + 4U) /* of sample_events(), END left out */
 
 static const uint8_t payload[328] = { 8, 0, 1, 2, 3 };
 
@@ -45,6 +45,10 @@ static unsigned sample_events(struct recording_event ret[static N_EVENTS]) {
         ret[ACCOUNTING_LOOKED_UP].accounting.lookup.result = -ESRCH;
         ret[ACCOUNTING_LOOKED_UP].accounting.lookup.cgroup_key = 17;
         ret[ACCOUNTING_LOOKED_UP].accounting.lookup.source = ATTRIBUTION_PROCFS;
+        ret[ACCOUNTING_PRESSURE].accounting.pressure.key = 24;
+        ret[ACCOUNTING_PRESSURE].accounting.pressure.result = -EOPNOTSUPP;
+        ret[ACCOUNTING_PRESSURE].accounting.pressure.n_cpus = 25;
+        ret[ACCOUNTING_PRESSURE].accounting.pressure.stall_nsec = UINT64_MAX - 26;
         ret[ACCOUNTING_LIVE_SAMPLE].sample = (struct recording_sample) { 18, 19, 20, payload, sizeof(payload) };
         ret[ACCOUNTING_EXIT_SAMPLE].sample = (struct recording_sample) { 21, 22, 23, payload, 0 };
 
@@ -94,6 +98,12 @@ static void assert_same_accounting(const struct recording_event *a, const struct
                 assert_int_equal(x->lookup.result, y->lookup.result);
                 assert_int_equal(x->lookup.cgroup_key, y->lookup.cgroup_key);
                 assert_int_equal(x->lookup.source, y->lookup.source);
+                break;
+        case ACCOUNTING_PRESSURE:
+                assert_int_equal(x->pressure.key, y->pressure.key);
+                assert_int_equal(x->pressure.result, y->pressure.result);
+                assert_int_equal(x->pressure.n_cpus, y->pressure.n_cpus);
+                assert_int_equal(x->pressure.stall_nsec, y->pressure.stall_nsec);
                 break;
         case ACCOUNTING_LIVE_SAMPLE:
         case ACCOUNTING_EXIT_SAMPLE:

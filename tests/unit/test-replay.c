@@ -72,7 +72,7 @@ static void start_run(struct run *run, bool anonymous) {
                 .poll_interval_nsec = NSEC_PER_SEC,
                 .started_nsec = T0,
                 .lookup = lookup,
-                .lookup_userdata = run,
+                .userdata = run,
         };
         const struct recording_meta meta = {
                 .started_nsec = T0,

@@ -1,0 +1,585 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The checks, in their order, on a host where the package was installed before it was booted."""
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import taskstats
+from guest import (COLD_FILE, HERE, NSEC_PER_SEC, PORT, Results, Skip, api, ask, counters, delayctl, has_verb, http,
+                   is_active, keeps_counters, listening, main_pid, make_file, metrics, output, read_slowly,
+                   reader_that_stays, remove_drop_in, row_of, rows, run, run_unit, unit_properties, wait_for_waits,
+                   wait_ready, wait_until, write_drop_in)
+
+CAP_NET_ADMIN = 12
+FAULTY_FROM = (6, 12)
+FEATURES = Path("/sys/kernel/debug/sched/features")
+BLOCK_DISTANCE = 64 * 1024
+# Nothing here waits for longer, and what the kernel makes up is longer than that: it has run for so long by then.
+LONGEST_WAIT_NSEC = 20 * NSEC_PER_SEC
+
+EXPECTED = dict(word.split("=", 1) for word in Path("/proc/cmdline").read_text(encoding="ascii").split()
+                if word.startswith("delayd."))
+results = Results()
+KERNEL = tuple(int(part) for part in os.uname().release.split(".")[:2])
+
+
+#
+# The service.
+#
+
+def starts_at_boot():
+    """it starts at boot and reaches READY"""
+    wait_ready()
+    state, sub, result, restarts = unit_properties(
+        "delayd.service", "ActiveState", "SubState", "Result", "NRestarts")
+    assert (state, sub, result, restarts) == ("active", "running", "success", "0")
+    assert unit_properties("delayd.service", "Type") == "notify"
+
+
+def boots_clean():
+    """the host boots without a failed unit"""
+    assert os.uname().release == EXPECTED["delayd.kernel"]
+    state = output("systemctl", "is-system-running", "--wait", check=False)
+    assert state == "running", output("systemctl", "--failed", "--no-legend")
+
+
+def one_capability():
+    """it runs as the user delayd with CAP_NET_ADMIN and nothing else"""
+    status = dict(line.split(":\t", 1) for line in
+                  Path("/proc/%d/status" % main_pid()).read_text(encoding="ascii").splitlines())
+    uid = int(output("id", "-u", "delayd"))
+    assert status["Uid"].split() == [str(uid)] * 4
+    for name in ("CapEff", "CapPrm", "CapBnd", "CapAmb"):
+        assert int(status[name], 16) == 1 << CAP_NET_ADMIN, name
+    assert status["NoNewPrivs"] == "1"
+    assert status["Seccomp"] == "2"
+
+
+def accounting_is_on():
+    """delay accounting is on from boot"""
+    assert Path("/proc/sys/kernel/task_delayacct").read_text(encoding="ascii") == "1\n"
+    assert ask("status")["kernel"]["task_delayacct"] is True
+
+
+def serves_http():
+    """HTTP is served on both loopback addresses, by sockets that systemd made"""
+    assert listening("127.0.0.1") and listening("[::1]")
+    assert http("/-/ready")
+    assert unit_properties("delayd-http.socket", "SubState") == "running"
+    name = unit_properties("delayd.service", "RestrictAddressFamilies")
+    assert sorted(name.split()) == ["AF_NETLINK", "AF_UNIX"]
+
+
+def decodes_records():
+    """exit records of this kernel's version are decoded, and none is lost"""
+    status = ask("status")
+    assert status["kernel"]["release"] == os.uname().release
+    assert status["kernel"]["taskstats_version"] == int(EXPECTED["delayd.taskstats"])
+    assert status["exits"]["received"] > 0 and status["exits"]["lost"] == 0
+    assert status["samples"]["accepted"] > 0
+    for reason in ("malformed", "unknown_version"):
+        assert metrics().get('delayd_samples_rejected_total{reason="%s"}' % reason, 0) == 0
+    assert status["health"] in ("ok", "degraded")
+
+
+def is_healthy():
+    """it has no problem but what the kernel's are"""
+    problems = [problem for problem in ask("status")["problems"]
+                if not problem["id"].startswith(("delayed-dequeue", "kernel-"))]
+    assert problems == []
+
+
+def units_verify():
+    """systemd-analyze finds nothing in the installed units, and exposure of 1.6 at most"""
+    result = run("systemd-analyze", "verify", "delayd.service", "delayd-http.socket", "--man=no", check=False)
+    assert "delayd" not in result.stderr, result.stderr
+    run("systemd-analyze", "security", "--no-pager", "--threshold=16", "delayd.service")
+
+
+#
+# Waits of real units.
+#
+
+def run_with_truth(name, *command, properties=()):
+    """Runs a unit; returns what it said, and the kernel's own record of its process."""
+    with taskstats.ExitRecords() as exits:
+        said = json.loads(run_unit(name, *command, properties=properties))
+        return said, exits.wait_for(said["pid"])
+
+
+def assert_is_truth(delays, record, kind):
+    count, total = getattr(record, kind + "_count"), getattr(record, kind + "_total")
+    assert delays["waits"] + delays["rejected_waits"] == count, (delays, record)
+    if delays["rejected_waits"] == 0:
+        assert delays["total_nsec"] == total
+    assert delays["p50_nsec"] <= delays["p90_nsec"] <= delays["p99_nsec"] <= delays["max_nsec"]
+    assert delays["max_nsec"] <= record.etime_usec * 1000
+
+
+def throttled_unit():
+    """a unit with IOReadBandwidthMax= shows its waits for the disk under its name, as the kernel counted them"""
+    blocks = 160
+    said, record = run_with_truth(
+        "slow-reader", HERE / "cold-reader", "--blocks=%d" % blocks, COLD_FILE,
+        properties=["IOReadBandwidthMax=/var/tmp 512K"])
+    assert said["reads"] == blocks and record.blkio_count > 0
+
+    row = wait_for_waits("/system.slice/slow-reader.service", "blkio", record.blkio_count)
+    assert row["unit"] == "slow-reader.service"
+    assert_is_truth(row["blkio"], record, "blkio")
+    # 640 KiB at 512 KiB a second take more than a second, and nearly all of that is waiting.
+    assert row["blkio"]["total_nsec"] > 0.8 * NSEC_PER_SEC
+    histogram = ask("histogram", "slow-reader.service", "--kind=blkio", "--window=1h")
+    assert sum(bucket["waits"] for bucket in histogram["buckets"]) == row["blkio"]["waits"]
+
+
+def swapping_unit():
+    """a unit with MemoryMax= and swap shows its swap-ins under its name, as the kernel counted them"""
+    said, record = run_with_truth("swapper", HERE / "swapper", 48, properties=["MemoryMax=16M"])
+    assert said["major_faults"] > 1000 and record.swapin_count > 1000
+
+    row = wait_for_waits("/system.slice/swapper.service", "swapin", record.swapin_count)
+    assert row["unit"] == "swapper.service"
+    assert_is_truth(row["swapin"], record, "swapin")
+
+
+def long_lived_unit():
+    """a unit that lives on is seen while it lives, with its tasks"""
+    with reader_that_stays("long-reader", 30) as pid:
+        truth = taskstats.live(pid)
+        row = wait_for_waits("/system.slice/long-reader.service", "blkio", truth.blkio_count)
+        assert row["blkio"]["waits"] == truth.blkio_count > 0
+        assert row["tasks"] == 1 and row["unaccounted_tasks"] == 0 and not row["removed"]
+        task = next(task for task in ask("tasks", "--limit=0", "--window=1h")["tasks"] if task["tid"] == pid)
+        assert task["alive"] and task["comm"] == "cold-reader"
+
+
+def removed_unit():
+    """a unit that is gone is still shown, and so in the metrics"""
+    def removed():
+        row = row_of("/system.slice/slow-reader.service")
+        return row and row["removed"] and row
+
+    row = wait_until("the cgroup is marked as removed", removed)
+    name = 'delayd_cgroup_blkio_delay_seconds_count{cgroup="/system.slice/slow-reader.service"}'
+    assert metrics()[name] == row["blkio"]["waits"]
+
+
+#
+# The fault of Linux 6.12.
+#
+
+def storm(name):
+    """Many short readers beside a program that wants the CPU; returns the kernel's records of them."""
+    with taskstats.ExitRecords() as exits:
+        said = json.loads(run_unit(name, HERE / "short-readers", 150, 6, 4, COLD_FILE))
+        exits.wait_for(said["pid"])
+        records = [record for record in exits.records if said["pid"] in (record.tid, record.ppid)]
+    waits = sum(record.blkio_count for record in records)
+    row = wait_for_waits("/system.slice/%s.service" % name, "blkio", waits)
+    assert row["blkio"]["waits"] + row["blkio"]["rejected_waits"] == waits
+    return records, row["blkio"]
+
+
+def storms(name, most):
+    """Storms until the fault has struck. Returns how many tasks it struck, and how many waits were refused."""
+    struck = rejected = 0
+    run("systemd-run", "--quiet", "--collect", "--unit=hog", "sh", "-c", "while :; do :; done")
+    try:
+        for number in range(most):
+            records, blkio = storm("%s-%d" % (name, number))
+            longest = max(record.etime_usec for record in records) * 1000
+            assert (blkio["max_nsec"] or 0) <= longest
+            assert blkio["total_nsec"] <= sum(record.etime_usec for record in records) * 1000
+            struck += sum(not record.blkio_possible() for record in records)
+            rejected += blkio["rejected_waits"]
+            results.say("# storm %d: %d waits counted, %d refused; the kernel exceeds the possible by %.3f s at most" % (
+                number, blkio["waits"], blkio["rejected_waits"],
+                max(record.blkio_total - record.blkio_most() for record in records) / NSEC_PER_SEC))
+            if struck:
+                break
+    finally:
+        run("systemctl", "stop", "hog.service")
+    return struck, rejected
+
+
+def fault_is_kept_out():
+    """no value that the kernel made up gets in, among many short readers on a busy CPU"""
+    struck, rejected = storms("storm", 4 if KERNEL >= FAULTY_FROM else 1)
+    assert rejected >= struck
+    if KERNEL < FAULTY_FROM:
+        assert struck == 0 and rejected == 0
+    elif not struck:
+        raise Skip("the fault did not strike in 600 tasks")
+
+
+def fault_is_named():
+    """the fault of Linux 6.12 is named where it is, and only there"""
+    faulty = KERNEL >= FAULTY_FROM
+    assert ask("status")["kernel"]["delayed_dequeue"] == ("on" if faulty else "off")
+    if has_verb("doctor"):
+        assert ("NO_DELAY_DEQUEUE" in delayctl("doctor", check=False).stdout) == faulty
+
+
+def root_instance():
+    """What a delayd says that may read debugfs, beside the service."""
+    process = subprocess.Popen(["delayd", "--bus=none", "--set", "Metrics.Listen=127.0.0.1:%d" % (PORT + 1)],
+                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_until("the second delayd", lambda: listening(port=PORT + 1))
+        return api("status", port=PORT + 1)
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def fault_can_be_switched_off():
+    """with NO_DELAY_DEQUEUE the fault is gone, and so is the warning"""
+    if KERNEL < FAULTY_FROM:
+        raise Skip("Linux %d.%d has no delayed dequeue" % KERNEL)
+    assert root_instance()["kernel"]["delayed_dequeue"] == "on"
+    FEATURES.write_text("NO_DELAY_DEQUEUE", encoding="ascii")
+    try:
+        assert root_instance()["kernel"]["delayed_dequeue"] == "off"
+        if has_verb("doctor"):
+            assert "NO_DELAY_DEQUEUE" not in delayctl("doctor", check=False).stdout
+        struck, rejected = storms("quiet", 2)
+        assert struck == 0 and rejected == 0
+    finally:
+        FEATURES.write_text("DELAY_DEQUEUE", encoding="ascii")
+
+
+def nothing_impossible():
+    """no cgroup shows an impossible value, in any window or in the metrics"""
+    for window in ("1m", "5m", "15m", "1h"):
+        for row in ask("cgroups", "--all", "--limit=0", "--window=" + window)["cgroups"]:
+            for kind in ("blkio", "swapin"):
+                delays = row[kind]
+                if delays["waits"]:
+                    assert delays["p50_nsec"] <= delays["p90_nsec"] <= delays["p99_nsec"] <= delays["max_nsec"], row
+                    assert delays["max_nsec"] <= LONGEST_WAIT_NSEC, row
+                    # A mean of whole nanoseconds may be too small by one.
+                    assert delays["total_nsec"] <= delays["waits"] * (delays["max_nsec"] + 1), row
+                assert delays["exact_waits"] <= delays["waits"], row
+
+    found = metrics()
+    for name, value in found.items():
+        if "_delay_seconds_sum{" in name:
+            count = found[name.replace("_sum{", "_count{")]
+            assert value * NSEC_PER_SEC <= count * LONGEST_WAIT_NSEC, name
+
+
+#
+# Who may see what.
+#
+
+def everybody_sees_cgroups():
+    """an unprivileged user gets the cgroups and their histograms"""
+    assert {row["cgroup"] for row in rows(user="alice")} >= {"/system.slice/slow-reader.service"}
+    assert ask("histogram", "slow-reader.service", "--kind=blkio", "--window=1h", user="alice")["waits"] > 0
+    assert ask("status", user="alice")["health"]
+
+
+def tasks_are_private():
+    """an unprivileged user gets tasks of their own alone; the group delayd gets all"""
+    with reader_that_stays("alices", 20, properties=["User=alice"]) as pid:
+        wait_for_waits("/system.slice/alices.service", "blkio", 1)
+        tasks = ["tasks", "--limit=0", "--window=1h"]
+        mine = ask(*tasks, user="alice")["tasks"]
+        assert [task["tid"] for task in mine if task["alive"]] == [pid]
+        # Those that ended are alice's too: the programs that asked.
+        assert {task["comm"] for task in mine} <= {"cold-reader", "delayctl", "runuser", "(cold-reader)", "(d-reader)"}, mine
+        everything = ask(*tasks)["tasks"]
+        assert len(everything) > len(mine)
+        alive = {task["tid"] for task in everything if task["alive"]}
+        assert {task["tid"] for task in ask(*tasks, user="bob")["tasks"]} >= alive
+
+    for path in ("tasks", "tasks?limit=0"):
+        try:
+            http("/api/v1/" + path)
+        except OSError as error:
+            assert error.code == 404
+        else:
+            raise AssertionError("tasks are shown over HTTP")
+
+
+def bus_is_guarded():
+    """the bus gives the name org.delayd1 to nobody else"""
+    request = ["busctl", "--system", "call", "org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus",
+               "RequestName", "su", "org.delayd1", "0"]
+    result = run("runuser", "-u", "alice", "--", *request, check=False)
+    assert result.returncode != 0 and "denied" in result.stderr, result.stderr
+
+
+def locked_down():
+    """the probe of the unit's confinement runs to its end"""
+    text = output("systemctl", "cat", "delayd.service")
+    lines = [line for line in text.splitlines()
+             if line.split("=")[0] not in ("ExecStart", "Type", "Restart", "WatchdogSec", "Sockets", "Alias", "Also",
+                                           "StateDirectory", "RuntimeDirectory", "WantedBy")]
+    at = lines.index("[Service]") + 1
+    lines[at:at] = ["ExecStart=%s" % (HERE / "probe"), "Type=oneshot", "StateDirectory=delayd-probe",
+                    "RuntimeDirectory=delayd-probe", "StandardOutput=file:/run/delayd-probe.out"]
+    Path("/run/systemd/system/delayd-probe.service").write_text("\n".join(lines) + "\n", encoding="ascii")
+    run("systemctl", "daemon-reload")
+    run("systemctl", "start", "delayd-probe.service", check=False)
+    said = Path("/run/delayd-probe.out").read_text(encoding="ascii").splitlines()
+    for line in said:
+        results.say(line)
+    assert len(said) > 50
+    run("systemctl", "reset-failed", check=False)
+
+
+#
+# A life as a service.
+#
+
+def comes_back():
+    """it is started again when it is killed"""
+    pid = main_pid()
+    os.kill(pid, signal.SIGKILL)
+    wait_until("another process", lambda: main_pid() not in (0, pid))
+    wait_ready()
+    assert unit_properties("delayd.service", "NRestarts") == "1"
+
+
+def is_watched():
+    """it is started again when it hangs"""
+    write_drop_in("delayd.service", "[Service]\nWatchdogSec=3s\n")
+    run("systemctl", "restart", "delayd.service")
+    wait_ready()
+    pid = main_pid()
+    time.sleep(4)
+    assert main_pid() == pid
+    os.kill(pid, signal.SIGSTOP)
+    wait_until("another process", lambda: main_pid() not in (0, pid))
+    remove_drop_in("delayd.service")
+    run("systemctl", "restart", "delayd.service")
+    wait_ready()
+
+
+def assert_continues(before):
+    """No counter of before is lower now; those that are missing must be of cgroups that are forgotten."""
+    if not keeps_counters():
+        raise Skip("this delayd keeps no counters over a restart")
+    after = counters()
+    back = {name: (value, after.get(name)) for name, value in before.items() if after.get(name, -1) < value}
+    assert not back, back
+
+
+def restart_loses_nothing():
+    """a restart loses no exit record, and no counter goes back"""
+    run(*read_slowly("before", 20))
+    wait_for_waits("/system.slice/before.service", "blkio", 1)
+    before = counters()
+    with taskstats.ExitRecords() as exits:
+        restart = subprocess.Popen(["systemctl", "restart", "delayd.service"])
+        said = json.loads(output(*read_slowly("meanwhile", 20)))
+        assert restart.wait(30) == 0
+        record = exits.wait_for(said["pid"])
+    wait_ready()
+    assert_continues(before)
+    delays = wait_for_waits("/system.slice/meanwhile.service", "blkio", record.blkio_count)["blkio"]
+    assert_is_truth(delays, record, "blkio")
+    assert ask("status")["exits"]["lost"] == 0
+
+
+def reloads():
+    """systemctl reload takes over a changed configuration, and a bad one leaves the old in force"""
+    if unit_properties("delayd.service", "CanReload") != "yes":
+        raise Skip("this delayd cannot reload")
+    drop_in = Path("/etc/delayd/delayd.conf.d/check.conf")
+    drop_in.parent.mkdir(exist_ok=True)
+    pid = main_pid()
+
+    def interval():
+        return ask("status")["polling"]["interval_nsec"]
+
+    try:
+        drop_in.write_text("[Collect]\nPollInterval=3s\n", encoding="ascii")
+        run("systemctl", "reload", "delayd.service")
+        wait_until("the new interval", lambda: interval() == 3 * NSEC_PER_SEC)
+        drop_in.write_text("[Collect]\nPollInterval=never\n", encoding="ascii")
+        run("systemctl", "reload", "delayd.service", check=False)
+        time.sleep(1)
+        assert interval() == 3 * NSEC_PER_SEC
+    finally:
+        drop_in.unlink()
+        drop_in.parent.rmdir()
+    run("systemctl", "reload", "delayd.service")
+    wait_until("the old interval", lambda: interval() == NSEC_PER_SEC)
+    assert main_pid() == pid
+
+
+def other_address():
+    """changed addresses of delayd-http.socket are taken over by a restart"""
+    write_drop_in("delayd-http.socket", "[Socket]\nListenStream=\nListenStream=127.0.0.1:10069\n")
+    run("systemctl", "restart", "delayd.service")
+    wait_until("the other port", lambda: listening(port=10069))
+    assert not listening()
+    remove_drop_in("delayd-http.socket")
+    run("systemctl", "restart", "delayd.service")
+    wait_ready()
+
+
+def without_http():
+    """with the sockets masked it goes on without HTTP"""
+    run("systemctl", "mask", "--runtime", "delayd-http.socket")
+    run("systemctl", "restart", "delayd.service")
+    wait_until("delayd.service is active", is_active)
+    wait_until("D-Bus", lambda: delayctl("status", check=False).returncode == 0)
+    assert not listening()
+    run("systemctl", "unmask", "--runtime", "delayd-http.socket")
+    run("systemctl", "restart", "delayd.service")
+    wait_ready()
+
+
+def stops():
+    """a stop is not undone by a scrape; a question over D-Bus starts it, if it is enabled"""
+    run("systemctl", "stop", "delayd.service")
+    assert not listening()
+    time.sleep(1)
+    assert not is_active()
+    assert delayctl("status", user="alice").returncode == 0
+    assert is_active()
+    wait_ready()
+
+    run("systemctl", "disable", "--now", "delayd.service")
+    assert unit_properties("delayd-http.socket", "ActiveState") == "inactive"
+    assert delayctl("status", check=False).returncode != 0
+    assert not is_active()
+    run("systemctl", "enable", "--now", "delayd.service")
+    wait_ready()
+
+
+def survives_the_bus():
+    """it goes on while the bus is away, and is on it again afterwards"""
+    pid = main_pid()
+    run("systemctl", "restart", "dbus.service")
+    wait_ready()
+    assert main_pid() == pid
+
+
+def can_opt_out():
+    """a link in /etc/sysctl.d leaves delay accounting off, and delayd says that it is"""
+    link, knob = Path("/etc/sysctl.d/50-delayd.conf"), Path("/proc/sys/kernel/task_delayacct")
+    link.symlink_to("/dev/null")
+    try:
+        knob.write_text("0", encoding="ascii")
+        run("/lib/systemd/systemd-sysctl")
+        assert knob.read_text(encoding="ascii") == "0\n"
+        run("systemctl", "restart", "delayd.service")
+        wait_ready()
+        status = ask("status")
+        assert status["health"] == "degraded" and status["kernel"]["task_delayacct"] is False
+        assert any("task_delayacct" in problem["message"] for problem in status["problems"])
+    finally:
+        link.unlink()
+        run("/lib/systemd/systemd-sysctl")
+    assert knob.read_text(encoding="ascii") == "1\n"
+    run("systemctl", "restart", "delayd.service")
+    wait_ready()
+    is_healthy()
+
+
+#
+# The package.
+#
+
+def autopkgtest():
+    """the test of the Debian package passes"""
+    run(HERE / "service")
+
+
+def dpkg(*arguments):
+    return run("dpkg", *arguments, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
+
+
+def upgrades():
+    """an upgrade restarts it, keeps a changed configuration, and no counter goes back"""
+    Path("/etc/delayd/delayd.conf").write_text("[Collect]\nPollInterval=2s\n", encoding="ascii")
+    run("systemctl", "restart", "delayd.service")
+    wait_ready()
+    before, pid = counters(), main_pid()
+    dpkg("-i", HERE / "newer.deb")
+    wait_ready()
+    assert main_pid() != pid
+    assert unit_properties("delayd-http.socket", "ActiveState") == "active"
+    assert output("systemctl", "--failed", "--no-legend") == ""
+    assert Path("/etc/delayd/delayd.conf").read_text(encoding="ascii").startswith("[Collect]\nPollInterval=2s")
+    assert ask("status")["polling"]["interval_nsec"] == 2 * NSEC_PER_SEC
+    assert_continues(before)
+
+
+def is_removed():
+    """removed, it leaves its configuration and nothing that runs"""
+    pid = main_pid()
+    dpkg("-r", "delayd")
+    assert not Path("/proc/%d" % pid).exists() and not listening()
+    assert unit_properties("delayd.service", "LoadState") in ("not-found", "masked")
+    assert Path("/etc/delayd/delayd.conf").exists() and Path("/var/lib/delayd").is_dir()
+
+
+def is_installed():
+    """installed on a running host, it starts, with delay accounting on"""
+    Path("/proc/sys/kernel/task_delayacct").write_text("0", encoding="ascii")
+    dpkg("-P", "delayd")
+    dpkg("-i", HERE / "delayd.deb")
+    wait_ready()
+    assert Path("/proc/sys/kernel/task_delayacct").read_text(encoding="ascii") == "1\n"
+    is_healthy()
+
+
+def is_purged():
+    """purged, it leaves nothing"""
+    dpkg("-P", "delayd")
+    left = output("find", "/etc", "/usr", "/lib", "/run", "/var/lib", "/var/cache", "-xdev",
+                  "(", "-name", "*delayd*", "-o", "-name", "*delayctl*", ")",
+                  "-not", "-name", "*delayd-check*", "-not", "-name", "delayd-probe*").splitlines()
+    assert not left, left
+    assert not is_active()
+
+
+def journal_is_quiet():
+    """it logged no error and was denied nothing that it asked for"""
+    lines = [json.loads(line) for line in output("journalctl", "-b", "-u", "delayd.service", "_COMM=delayd", "-p", "warning",
+                                                 "-o", "json").splitlines()]
+    expected = ("Not listening on", "delay accounting", "task_delayacct", "system bus", "impossible")
+    surprising = [line["MESSAGE"] for line in lines if not any(text in str(line["MESSAGE"]) for text in expected)]
+    assert surprising == []
+    assert output("journalctl", "-b", "--grep=SECCOMP.*comm=.delayd", check=False) in ("", "-- No entries --")
+
+
+CHECKS = [
+    boots_clean, starts_at_boot, one_capability, accounting_is_on, serves_http, decodes_records, is_healthy, units_verify,
+    throttled_unit, swapping_unit, long_lived_unit, removed_unit,
+    fault_is_named, fault_is_kept_out, fault_can_be_switched_off, nothing_impossible,
+    everybody_sees_cgroups, tasks_are_private, bus_is_guarded, locked_down,
+    comes_back, is_watched, restart_loses_nothing, reloads, other_address, without_http, stops, survives_the_bus, can_opt_out,
+    autopkgtest, upgrades, is_removed, is_installed, journal_is_quiet, is_purged,
+]
+
+
+def set_up():
+    make_file(COLD_FILE, 160 * BLOCK_DISTANCE >> 20)
+    os.chmod(COLD_FILE, 0o644)
+    run("modprobe", "zram")
+    Path("/sys/block/zram0/disksize").write_text("128M", encoding="ascii")
+    run("mkswap", "/dev/zram0")
+    run("swapon", "/dev/zram0")
+
+
+def main():
+    results.run("the virtual machine can be set up", set_up)
+    for check in CHECKS:
+        results.run(check.__doc__.splitlines()[0], check)
+    Path("/var/tmp/journal").write_text(run("journalctl", "-b", "--no-pager", "-o", "short-monotonic").stdout,
+                                        encoding="utf-8")
+    os.sync()
+    results.say("# end")
+
+
+main()
