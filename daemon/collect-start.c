@@ -234,6 +234,32 @@ static void end_recording(struct collector *c) {
         recorder_end(c->recorder, collector_now());
 }
 
+int collector_reconfigure(struct collector *c, const struct config *config) {
+        struct accounting_config accounting = c->accounting->config;
+        int r;
+
+        /* Those kinds that are counted; others take a restart. */
+        r = exit_listener_set_filter(c->exits, config->exit_filter ? c->config->kinds : 0);
+        if (r >= 0)
+                r = exit_listener_set_receive_buffer(c->exits, config->receive_buffer);
+        if (r >= 0) {
+                accounting.max_cgroups = config->max_cgroups;
+                accounting.max_exported = config->max_exported;
+                accounting.retention_nsec = config->retention_nsec;
+                accounting.poll_interval_nsec = config->poll_interval_nsec;
+                r = accounting_reconfigure(c->accounting, collector_now(), &accounting);
+        }
+        if (r < 0) {
+                log_error_errno(r, "Cannot apply the new configuration");
+                (void) exit_listener_set_filter(c->exits, c->config->exit_filter ? c->config->kinds : 0);
+                (void) exit_listener_set_receive_buffer(c->exits, c->config->receive_buffer);
+                return r;
+        }
+
+        (void) sd_event_source_set_time(c->poll_timer, 0);
+        return 0;
+}
+
 void collector_done(struct collector *c) {
         sd_event_source **sources[] = {
                 &c->exit_source, &c->exit_timer, &c->connector_source, &c->connector_timer, &c->tree_source,

@@ -71,6 +71,9 @@ int collector_start(
                 const struct config *config,
                 struct health *health,
                 struct recorder *recorder); /* NULL: nothing is recorded */
+/* Takes over from another configuration what can change while it runs. Returns 0, or a negative errno: then all is as it was. */
+int collector_reconfigure(struct collector *c, const struct config *config);
+
 void collector_done(struct collector *c);
 
 void collector_fill_status(struct collector *c, struct status_facts *ret);

@@ -66,6 +66,20 @@ struct accounting *accounting_free(struct accounting *a) {
         return NULL;
 }
 
+int accounting_reconfigure(struct accounting *a, uint64_t now_nsec, const struct accounting_config *config) {
+        if (config->poll_interval_nsec != a->config.poll_interval_nsec) {
+                int r = schedule_set_interval(&a->schedule, config->poll_interval_nsec, now_nsec);
+                if (r < 0)
+                        return r;
+        }
+
+        a->config.poll_interval_nsec = config->poll_interval_nsec;
+        a->config.max_cgroups = a->cgroups.max_cgroups = config->max_cgroups;
+        a->config.max_exported = a->cgroups.max_exported = config->max_exported;
+        a->config.retention_nsec = a->cgroups.retention_nsec = config->retention_nsec;
+        return 0;
+}
+
 void accounting_observe(struct accounting *a, accounting_observe_fn observe, void *userdata) {
         a->observe = observe;
         a->observe_userdata = userdata;

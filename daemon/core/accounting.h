@@ -166,6 +166,12 @@ int accounting_ask_pressure(struct accounting *a, uint64_t now_nsec, uint64_t ke
 int accounting_new(const struct accounting_config *config, struct accounting **ret);
 struct accounting *accounting_free(struct accounting *a);
 
+/*
+ * Takes over from another configuration what can change while it runs: max_cgroups, max_exported, retention_nsec and
+ * poll_interval_nsec. Cgroups that there are stay what they are. Returns 0, or -ENOMEM: then nothing has changed.
+ */
+int accounting_reconfigure(struct accounting *a, uint64_t now_nsec, const struct accounting_config *config);
+
 /* From now on observe() is told of each event; NULL ends that. */
 void accounting_observe(struct accounting *a, accounting_observe_fn observe, void *userdata);
 

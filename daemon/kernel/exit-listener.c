@@ -498,6 +498,28 @@ static int set_filtering(struct exit_listener *l, bool on) {
         return 0;
 }
 
+int exit_listener_set_filter(struct exit_listener *l, delay_kind_set filter) {
+        struct sock_filter program[EXIT_FILTER_MAX];
+        size_t size = exit_filter_build(program, l->walk.family, l->walk.layout, filter);
+
+        if (size == 0)
+                return l->filtering ? set_filtering(l, false) : 0;
+
+        memcpy(l->filter, program, sizeof(program));
+        l->filter_size = size;
+        return set_filtering(l, true);
+}
+
+int exit_listener_set_receive_buffer(struct exit_listener *l, size_t bytes) {
+        for (size_t i = 0; i < l->n; i++) {
+                int r = netlink_set_receive_buffer(l->sockets[i].fd, bytes);
+                if (r < 0)
+                        return r;
+        }
+
+        return 0;
+}
+
 struct self_test {
         uint32_t child;
         bool seen;

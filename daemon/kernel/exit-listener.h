@@ -69,6 +69,10 @@ struct exit_listener_counts {
 /* Reads the drop counters of all sockets. */
 void exit_listener_counts(struct exit_listener *l, struct exit_listener_counts *ret);
 
+/* Changes what the configuration had at the start; see there. Return 0 or a negative errno, then all is as it was or partly changed. */
+int exit_listener_set_filter(struct exit_listener *l, delay_kind_set filter);
+int exit_listener_set_receive_buffer(struct exit_listener *l, size_t bytes);
+
 bool exit_listener_filtering(const struct exit_listener *l);
 size_t exit_listener_receive_buffer(const struct exit_listener *l); /* bytes per socket that the kernel granted */
 
