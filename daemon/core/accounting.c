@@ -420,16 +420,20 @@ static void judge_unaccounted(struct accounting *a, struct task *task, const str
         task->unaccounted = unaccounted;
 }
 
+static void take_baseline(struct task_baseline *baseline, const struct task_sample *sample, enum delay_kind kind) {
+        *baseline = (struct task_baseline) {
+                .count = (uint32_t) sample->delays[kind].count,
+                .total_nsec = sample->delays[kind].total_nsec,
+                .max_nsec = sample->delays[kind].max_nsec,
+                .min_nsec = sample->delays[kind].min_nsec,
+                .refused_nsec = plausibility_refused_at_first(sample, kind),
+        };
+}
+
 static void take_baselines(struct accounting *a, struct task *task, const struct task_sample *sample) {
         for (unsigned kind = 0; kind < DELAY_KIND_COUNT; kind++)
                 if (delay_kind_in(a->config.kinds, kind))
-                        task->baseline[a->kind_slot[kind]] = (struct task_baseline) {
-                                .count = (uint32_t) sample->delays[kind].count,
-                                .total_nsec = sample->delays[kind].total_nsec,
-                                .max_nsec = sample->delays[kind].max_nsec,
-                                .min_nsec = sample->delays[kind].min_nsec,
-                                .refused_nsec = plausibility_refused_at_first(sample, kind),
-                        };
+                        take_baseline(&task->baseline[a->kind_slot[kind]], sample, kind);
 }
 
 /* Accounts what has changed since the task's last sample. Returns the most waits of any kind, or a negative errno. */
@@ -448,6 +452,11 @@ static int64_t account_deltas(
 
                 if (!delay_kind_in(a->config.kinds & sample->kinds, kind))
                         continue;
+
+                if (baseline->unknown) {
+                        take_baseline(baseline, sample, kind);
+                        continue;
+                }
 
                 plausibility_bounds(task, baseline, sample, kind, &bounds);
                 if (kind == DELAY_BLKIO && sample->delays[kind].total_nsec - baseline->total_nsec >= WITNESS_FROM_NSEC)

@@ -25,6 +25,7 @@ struct task_baseline {
         uint64_t refused_nsec; /* part of total_nsec that cannot have happened */
         uint32_t count;        /* modulo 2^32, as the kernel keeps it */
         bool went_down;        /* the last sample was below this one */
+        bool unknown;          /* the kind was not collected when the task was last sampled: the next sample begins anew */
 };
 
 struct task_history;
