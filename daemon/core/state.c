@@ -66,11 +66,28 @@ static uint32_t checksum(const uint8_t *p, size_t size) {
         return (uint32_t) crc32_z(crc, p + STATE_HEADER_SIZE, size - STATE_HEADER_SIZE);
 }
 
+static void put_evidence(struct state_writer *w, const struct delay_evidence *evidence) {
+        state_put(w, evidence->n);
+        for (unsigned i = 0; i < evidence->n; i++) {
+                state_put(w, evidence->runs[i].first_nsec);
+                state_put(w, evidence->runs[i].last_nsec);
+                state_put(w, evidence->runs[i].on);
+        }
+}
+
+static void get_evidence(struct state_reader *r, struct delay_evidence *evidence) {
+        evidence->n = (unsigned) state_get_up_to(r, DELAY_EVIDENCE_RUNS);
+        for (unsigned i = 0; i < evidence->n; i++) {
+                evidence->runs[i].first_nsec = state_get(r);
+                evidence->runs[i].last_nsec = state_get(r);
+                evidence->runs[i].on = state_get_up_to(r, 1);
+        }
+}
+
 static void put_counters(struct state_writer *w, const struct accounting *a, const struct exit_feed *feed) {
         state_put(w, a->config.kinds);
         state_put(w, a->config.started_nsec);
-        state_put(w, a->accounted_since_nsec);
-        state_put(w, a->unaccounted_until_nsec);
+        put_evidence(w, &a->evidence);
         state_put(w, a->exits);
         state_put(w, a->accepted_samples);
         state_put(w, a->gone.dropped);
@@ -104,8 +121,7 @@ static void get_array(struct state_reader *r, uint64_t *values, size_t max) {
 static void get_counters(struct state_reader *r, struct accounting *a, delay_kind_set *ret_kinds, struct exit_feed *feed) {
         *ret_kinds = (delay_kind_set) state_get_up_to(r, DELAY_KINDS_ALL);
         a->config.started_nsec = state_get(r);
-        a->accounted_since_nsec = state_get(r);
-        a->unaccounted_until_nsec = state_get(r);
+        get_evidence(r, &a->evidence);
         a->exits = state_get(r);
         a->accepted_samples = state_get(r);
         a->gone.dropped = state_get(r);

@@ -288,8 +288,12 @@ static void same_tasks(const struct accounting *a, const struct accounting *b, b
 
 static void same_counters(const struct accounting *a, const struct accounting *b) {
         assert_int_equal(a->config.started_nsec, b->config.started_nsec);
-        assert_int_equal(a->accounted_since_nsec, b->accounted_since_nsec);
-        assert_int_equal(a->unaccounted_until_nsec, b->unaccounted_until_nsec);
+        assert_int_equal(a->evidence.n, b->evidence.n);
+        for (unsigned i = 0; i < a->evidence.n; i++) {
+                assert_int_equal(a->evidence.runs[i].first_nsec, b->evidence.runs[i].first_nsec);
+                assert_int_equal(a->evidence.runs[i].last_nsec, b->evidence.runs[i].last_nsec);
+                assert_int_equal(a->evidence.runs[i].on, b->evidence.runs[i].on);
+        }
         assert_int_equal(a->exits, b->exits);
         assert_int_equal(a->accepted_samples, b->accepted_samples);
         assert_memory_equal(a->attributed, b->attributed, sizeof(a->attributed));
