@@ -114,6 +114,7 @@ static void short_task_in_its_parents_cgroup(void **state) {
         struct accounting *a = *state;
 
         old_shell(a);
+        lookup_key = A; /* looked at once, for it is the first child */
         assert_int_equal(waits_in(a, A), 0); /* they happened before the daemon came */
 
         fork_task(a, T0 + 10 * MSEC, 101, 101, 100);
