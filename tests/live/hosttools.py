@@ -128,7 +128,8 @@ class Cgroup:
 class Workload:
     """A running test program. Its first line of output is a JSON object."""
 
-    def __init__(self, cgroup, args, fifo=False, stdin=subprocess.PIPE):
+    def __init__(self, cgroup, args, fifo=False, stdin=subprocess.PIPE, gate=None):
+        """gate: called when the process is in its cgroup, and it becomes the program only after that."""
         def prepare():
             if cgroup:
                 cgroup.enter()
@@ -136,9 +137,15 @@ class Workload:
                 # A real-time task is dequeued at once, so that the fault of Linux 6.12 cannot strike it.
                 os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
 
-        self.process = subprocess.Popen([str(arg) for arg in args], stdin=stdin, stdout=subprocess.PIPE,
-                                        preexec_fn=prepare)
+        args = [str(arg) for arg in args]
+        if gate:
+            args = ["/bin/sh", "-c", 'read -r go && exec "$@"', "sh", *args]
+        self.process = subprocess.Popen(args, stdin=stdin, stdout=subprocess.PIPE, preexec_fn=prepare)
         self.pid = self.process.pid
+        if gate:
+            gate()
+            self.process.stdin.write(b"go\n")
+            self.process.stdin.flush()
 
     def first_line(self):
         line = self.process.stdout.readline()

@@ -278,8 +278,8 @@ class ExitRecords(Socket):
     def wait_for(self, tid, timeout=5.0):
         deadline = time.monotonic() + timeout
         while True:
-            for record in self.drain():
-                if record.tid == tid:
+            for record in reversed(self.drain()):
+                if record.tid == tid:  # the last one, for the number may have had another owner
                     return record
             if time.monotonic() > deadline:
                 raise AssertionError("no exit record of task %d within %g s" % (tid, timeout))

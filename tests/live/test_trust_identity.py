@@ -28,7 +28,6 @@ def told(program, command):
     return program.first_line()
 
 
-@pytest.fixture
 def free_pid():
     """A number that no task has, and whose neighbours are free as well."""
     pids_max = min(int(Path("/proc/sys/kernel/pid_max").read_text(encoding="ascii")), 32_000)
@@ -36,6 +35,10 @@ def free_pid():
         pid = random.randrange(2000, pids_max - 100)
         if not any(Path("/proc/%d" % (pid + i)).exists() for i in range(20)):
             return pid
+
+
+def stepwise(daemon, workload, cgroup, file, *prefix):
+    return workload(cgroup, *prefix, WORKLOADS / "stepwise", file, fifo=True, gate=lambda: daemon.settle(cgroup))
 
 
 def sums(records):
@@ -60,10 +63,10 @@ def assert_counted(daemon, cgroup, waits, total):
     assert (blkio["waits"], blkio["rejected_waits"], blkio["total_nsec"]) == (waits, 0, total)
 
 
-def lifecycle(workload, cgroup, mode, blocks, msec, file, n_records, descendants=False):
+def lifecycle(daemon, workload, cgroup, mode, blocks, msec, file, n_records, descendants=False):
     """Runs a mode of the program; returns the records of all tasks that it was."""
     with taskstats.ExitRecords() as exits:
-        program = workload(cgroup, "lifecycle", mode, blocks, msec, file, fifo=True)
+        program = workload(cgroup, "lifecycle", mode, blocks, msec, file, fifo=True, gate=lambda: daemon.settle(cgroup))
         program.finish()
 
         def mine():
@@ -72,7 +75,7 @@ def lifecycle(workload, cgroup, mode, blocks, msec, file, n_records, descendants
 
         wait_until("%d exit records" % n_records, lambda: len(mine()) >= n_records)
         records = mine()
-    assert len(records) == n_records
+    assert len(records) == n_records, [(record.tid, record.tgid, record.ppid, record.comm) for record in records]
     assert sums(records)[0] >= blocks
     return records
 
@@ -86,16 +89,20 @@ def lifecycle(workload, cgroup, mode, blocks, msec, file, n_records, descendants
     (4, 0, 30, 1500),
     (6, 1500, 9, 1500),
 ], ids=["short-short", "short-longer", "polled-short", "short-polled", "both-polled"])
-def test_a_pid_that_is_used_again(daemon, cgroups, workload, cold_file, free_pid, record_property,
+def test_a_pid_that_is_used_again(daemon, cgroups, workload, cold_file, record_property,
                                   first_blocks, first_msec, second_blocks, second_msec):
     """Two tasks of the same number in different cgroups, the second within milliseconds of the first's end."""
     places = [cgroups("earlier"), cgroups("later")]
     with taskstats.ExitRecords() as exits:
-        makers = [workload(place, "stepwise", cold_file, fifo=True) for place in places]
+        makers = [stepwise(daemon, workload, place, cold_file) for place in places]
         for maker in makers:
             told(maker, "read 0")
-        first = told(makers[0], "fork %d %d %d" % (free_pid, first_blocks, first_msec))
-        second = told(makers[1], "fork %d %d %d" % (free_pid, second_blocks, second_msec))
+        for _ in range(10):
+            pid = free_pid()
+            first = told(makers[0], "fork %d %d %d" % (pid, first_blocks, first_msec))
+            second = told(makers[1], "fork %d %d %d" % (pid, second_blocks, second_msec))
+            if first["pid"] == second["pid"] == pid:
+                break  # nobody else took it
         for maker in makers:
             maker.process.stdin.close()
             maker.process.wait(10)
@@ -103,26 +110,28 @@ def test_a_pid_that_is_used_again(daemon, cgroups, workload, cold_file, free_pid
         records = [[record for record in exits.records if maker.pid in (record.tid, record.ppid)]
                    for maker in makers]
 
+    assert first["pid"] == second["pid"] == pid
     gap = second["forked_nsec"] - first["reaped_nsec"]
     record_property("gap", "%.2f ms" % (gap / 1e6))
     assert gap < 100_000_000
     for place, found in zip(places, records):
-        assert [record for record in found if record.tid == free_pid and record.blkio_count > 0], found
+        assert [record for record in found if record.tid == pid and record.blkio_count > 0], found
         assert_counted(daemon, place, *sums(found))
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["up", "down"])
-def test_a_pid_that_is_used_again_and_again(daemon, cgroups, workload, cold_file, free_pid, order):
+def test_a_pid_that_is_used_again_and_again(daemon, cgroups, workload, cold_file, order):
     """Twenty tasks of one number in turn, now here, now there, on two CPUs whose records come by separate ways."""
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
         pytest.skip("there is one CPU only")
     places = [cgroups("even"), cgroups("odd")]
     with taskstats.ExitRecords() as exits:
-        makers = [workload(place, "/usr/bin/taskset", "-c", str(cpus[-cpu]), WORKLOADS / "stepwise", cold_file, fifo=True)
+        makers = [stepwise(daemon, workload, place, cold_file, "/usr/bin/taskset", "-c", str(cpus[-cpu]))
                   for place, cpu in zip(places, order)]
+        pid = free_pid()
         for turn in range(20):
-            told(makers[turn % 2], "fork %d %d 0" % (free_pid, turn % 5 + 1))
+            told(makers[turn % 2], "fork %d %d 0" % (pid, turn % 5 + 1))
         for maker in makers:
             maker.process.stdin.close()
             maker.process.wait(10)
@@ -130,7 +139,7 @@ def test_a_pid_that_is_used_again_and_again(daemon, cgroups, workload, cold_file
         records = [[record for record in exits.records if maker.pid in (record.tid, record.ppid)]
                    for maker in makers]
     for place, found in zip(places, records):
-        assert len([record for record in found if record.tid == free_pid]) >= 10
+        assert len([record for record in found if record.tid == pid]) > 1
         assert_counted(daemon, place, *sums(found))
 
 
@@ -142,9 +151,9 @@ def test_exec_from_a_thread_that_does_not_lead(daemon, cgroups, workload, cold_f
     """It takes the leader's number and start time, and keeps its own counters."""
     cgroup = cgroups("exec")
     if blocks == 0:
-        records = lifecycle(workload, cgroup, "exec-thread", 0, msec, cold_file, 4)
+        records = lifecycle(daemon, workload, cgroup, "exec-thread", 0, msec, cold_file, 4)
     else:
-        records = lifecycle(workload, cgroup, "exec-thread", blocks, msec, cold_file, 4)
+        records = lifecycle(daemon, workload, cgroup, "exec-thread", blocks, msec, cold_file, 4)
         leaders = [record for record in records if record.tid == record.tgid]
         assert len(leaders) == 2, "the old leader's record and that of the thread which took its number"
         assert sums(records)[0] >= 4 * blocks
@@ -154,13 +163,13 @@ def test_exec_from_a_thread_that_does_not_lead(daemon, cgroups, workload, cold_f
 @pytest.mark.parametrize("msec", [0, 300, 4000], ids=["at-once", "soon", "polled"])
 def test_a_leader_that_ends_before_its_threads(daemon, cgroups, workload, cold_file, msec):
     cgroup = cgroups("leader")
-    records = lifecycle(workload, cgroup, "leader-first", 5, msec, cold_file, 4)
+    records = lifecycle(daemon, workload, cgroup, "leader-first", 5, msec, cold_file, 4)
     assert_counted(daemon, cgroup, *sums(records))
 
 
 def test_vfork_and_exec(daemon, cgroups, workload, cold_file):
     cgroup = cgroups("vfork")
-    records = lifecycle(workload, cgroup, "vfork", 6, 0, cold_file, 9, descendants=True)
+    records = lifecycle(daemon, workload, cgroup, "vfork", 6, 0, cold_file, 9, descendants=True)
     assert_counted(daemon, cgroup, *sums(records))
 
 
@@ -168,7 +177,7 @@ def test_vfork_and_exec(daemon, cgroups, workload, cold_file):
 def test_zombies_are_counted_once(daemon, cgroups, workload, cold_file, msec):
     """The kernel answers for a zombie until it is reaped, long after its exit record."""
     cgroup = cgroups("zombies")
-    records = lifecycle(workload, cgroup, "zombies", 7, msec, cold_file, 9, descendants=True)
+    records = lifecycle(daemon, workload, cgroup, "zombies", 7, msec, cold_file, 9, descendants=True)
     assert_counted(daemon, cgroup, *sums(records))
 
 
@@ -189,7 +198,7 @@ def test_zombies_that_are_asked_for(start_daemon, cgroups, workload, cold_file):
 
 def test_waits_before_a_move_stay_where_they_were(daemon, cgroups, workload, cold_file):
     places = [cgroups("from"), cgroups("to")]
-    reader = workload(places[0], "stepwise", cold_file, fifo=True)
+    reader = stepwise(daemon, workload, places[0], cold_file)
     time.sleep(LAUNCH)
     told(reader, "read 21")
     before = taskstats.live(reader.pid)
@@ -208,7 +217,7 @@ def test_waits_before_a_move_stay_where_they_were(daemon, cgroups, workload, col
 def test_moves_to_and_fro(daemon, cgroups, workload, cold_file):
     places = [cgroups("here"), cgroups("there")]
     truth = [[0, 0], [0, 0]]
-    reader = workload(places[0], "stepwise", cold_file, fifo=True)
+    reader = stepwise(daemon, workload, places[0], cold_file)
     time.sleep(LAUNCH)
     last = taskstats.live(reader.pid)
     truth[0] = [last.blkio_count, last.blkio_total]
@@ -227,7 +236,7 @@ def test_moves_to_and_fro(daemon, cgroups, workload, cold_file):
 def test_a_move_that_is_followed_at_once(daemon, cgroups, workload, cold_file):
     """No notice is early enough for these: the waits just after the move may be in either, and are in one."""
     places = [cgroups("left"), cgroups("entered")]
-    reader = workload(places[0], "stepwise", cold_file, fifo=True)
+    reader = stepwise(daemon, workload, places[0], cold_file)
     time.sleep(LAUNCH)
     told(reader, "read 10")
     before = taskstats.live(reader.pid)
@@ -268,7 +277,7 @@ def test_a_kernel_thread_waits_in_the_root_cgroup(daemon, cgroups, workload, dis
             writers = []
             for i in range(12):
                 writer = workload(cgroup, "/bin/dd", "if=/dev/zero", "of=%s" % (point / str(i)), "bs=4k",
-                                  "count=64", "oflag=sync", "status=none", fifo=True)
+                                  "count=64", "oflag=sync", "status=none", fifo=True, gate=lambda: daemon.settle(cgroup))
                 writer.finish()
                 writers.append(exits.wait_for(writer.pid))
             time.sleep(POLL)

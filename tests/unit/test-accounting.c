@@ -22,7 +22,9 @@
 enum { ROOT = 1, A = 10, B = 20 };
 
 static uint64_t lookup_key;
-static int lookup(uint32_t tid, uint32_t tgid, uint64_t *ret_key, enum attribution_source *ret_source, void *userdata) {
+static int lookup(
+                uint32_t tid, uint32_t tgid, bool ended, uint64_t *ret_key, enum attribution_source *ret_source, void *userdata) {
+
         if (lookup_key == 0)
                 return -ENOENT;
 
@@ -425,6 +427,19 @@ static void tasks_without_accounting(void **state) {
         accounting_place(a, T0, 101, 101, A);
         live(a, T0, record(101, 101, 11 * SEC, T0, 0));
         assert_int_equal(cgroup->unaccounted_tasks, 2);
+
+        /* Its thread: the same, until another task shows that accounting was on by then. */
+        accounting_place(a, T0, 102, 100, A);
+        live(a, T0, record(102, 100, 12 * SEC, T0, 0));
+        assert_int_equal(cgroup->unaccounted_tasks, 3);
+        accounting_place(a, T0, 103, 103, A);
+        live(a, T0, record(103, 103, 11 * SEC + MSEC, T0, 1));
+        accounting_place(a, T0, 104, 104, A);
+        live(a, T0, record(104, 104, 13 * SEC, T0, 1));
+        live(a, T0, record(102, 100, 12 * SEC, T0, 0));
+        assert_int_equal(cgroup->unaccounted_tasks, 2);
+        for (uint32_t tid = 102; tid <= 104; tid++)
+                accounting_vanished(a, T0 + SEC, tid);
 
         accounting_vanished(a, T0 + SEC, 100);
         accounting_vanished(a, T0 + SEC, 99);
