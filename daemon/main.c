@@ -193,6 +193,11 @@ static int run_replay(struct daemon *d) {
         if (r < 0)
                 return r;
 
+        /* What /metrics shows is the choice of whoever serves, not of the recording. */
+        struct cgroup_table *cgroups = &replay_accounting(d->replay)->cgroups;
+        cgroups->may_export = config_may_export;
+        cgroups->may_export_userdata = &d->config;
+
         do {
                 r = replay_step(d->replay);
                 if (r < 0)
