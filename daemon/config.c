@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include <dirent.h>
 #include <errno.h>
+#include <fnmatch.h>
 #include <ini.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 
 #include "cleanup.h"
 #include "config.h"
+#include "core/address.h"
 #include "core/histogram.h"
 #include "core/text.h"
 #include "log.h"
@@ -177,6 +179,12 @@ static int set_max_exported(struct config *c, const char *value, struct config_e
 }
 
 static int add_listen(struct config *c, const char *word, struct config_error *error) {
+        if (!address_is_valid(word))
+                return bad_value(error, "holds %s, which is no address to listen on. Write 127.0.0.1:10066, [::1]:10066 or "
+                                 ":10066 (all addresses)", word);
+        for (unsigned i = 0; i < c->n_listen; i++)
+                if (strcmp(c->listen[i], word) == 0)
+                        return bad_value(error, "names %s twice", word);
         if (c->n_listen == CONFIG_LISTEN_MAX)
                 return bad_value(error, "has more than %d addresses", CONFIG_LISTEN_MAX);
 
@@ -229,6 +237,59 @@ static int set_buckets(struct config *c, const char *value, struct config_error 
         return each_word(value, add_bucket, c, error);
 }
 
+static void free_globs(struct config_globs *globs) {
+        while (globs->n > 0)
+                free(globs->patterns[--globs->n]);
+        free(globs->patterns);
+        *globs = (struct config_globs) {};
+}
+
+static int add_glob(struct config_globs *globs, const char *pattern) {
+        char **patterns = realloc(globs->patterns, (globs->n + 1) * sizeof(*patterns));
+        if (!patterns)
+                return -ENOMEM;
+
+        globs->patterns = patterns;
+        patterns[globs->n] = strdup(pattern);
+        if (!patterns[globs->n])
+                return -ENOMEM;
+
+        globs->n++;
+        return 0;
+}
+
+static int add_include(struct config *c, const char *word, struct config_error *error) {
+        return add_glob(&c->include, word);
+}
+
+static int set_include(struct config *c, const char *value, struct config_error *error) {
+        free_globs(&c->include);
+        return each_word(value, add_include, c, error);
+}
+
+static int add_exclude(struct config *c, const char *word, struct config_error *error) {
+        return add_glob(&c->exclude, word);
+}
+
+static int set_exclude(struct config *c, const char *value, struct config_error *error) {
+        free_globs(&c->exclude);
+        return each_word(value, add_exclude, c, error);
+}
+
+static bool any_glob_matches(const struct config_globs *globs, const char *path) {
+        for (size_t i = 0; i < globs->n; i++)
+                if (fnmatch(globs->patterns[i], path, 0) == 0)
+                        return true;
+
+        return false;
+}
+
+bool config_may_export(const char *path, void *userdata) {
+        const struct config *c = userdata;
+
+        return (c->include.n == 0 || any_glob_matches(&c->include, path)) && !any_glob_matches(&c->exclude, path);
+}
+
 /* Every key of the file, with the value that it has when nobody sets it. */
 static const struct config_key {
         const char *section, *name;
@@ -247,13 +308,60 @@ static const struct config_key {
         /* Every second octave from 15us to 64s: 12 series a histogram. */
         { "Metrics", "Buckets", set_buckets, "15us 61us 244us 977us 3.9ms 15.6ms 62.5ms 250ms 1s 4s 16s 64s" },
         { "Metrics", "MaxCgroups", set_max_exported, "1000" },
+        { "Metrics", "Include", set_include, "" },
+        { "Metrics", "Exclude", set_exclude, "" },
 };
+
+/* Keys that are settled, but for a later version. */
+static const struct {
+        const char *section, *name; /* NULL: the whole section */
+} later_keys[] = {
+        { "Metrics", "TLSCertificate" },
+        { "Metrics", "TLSKey" },
+        { "Metrics", "UsersFile" },
+        { "Episodes", NULL },
+};
+
+static bool is_later_key(const char *section, const char *name) {
+        for (size_t i = 0; i < sizeof(later_keys) / sizeof(later_keys[0]); i++)
+                if (strcmp(later_keys[i].section, section) == 0
+                    && (!later_keys[i].name || strcmp(later_keys[i].name, name) == 0))
+                        return true;
+
+        return false;
+}
+
+/* What the operator is shown of a reload that failed, beside the log. */
+static char first_fault[384];
+
+const char *config_fault(void) {
+        return first_fault[0] ? first_fault : NULL;
+}
+
+static void log_fault(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void log_fault(const char *format, ...) {
+        char text[1024];
+        va_list ap;
+
+        va_start(ap, format);
+        vsnprintf(text, sizeof(text), format, ap);
+        va_end(ap);
+
+        if (!first_fault[0])
+                snprintf(first_fault, sizeof(first_fault), "%.*s", (int) sizeof(first_fault) - 1, text);
+        log_error("%s", text);
+}
 
 struct config_reader {
         struct config *config;
         const char *source; /* file name, or NULL for the command line */
         FILE *file;
         unsigned line;
+        char *text;         /* of this line, whole */
+        size_t text_size;
+        bool wants_key;     /* the line is to hold a key, */
+        bool has_key;       /* and does */
+        bool is_cut;        /* the library has only got the beginning */
         int result;
 };
 
@@ -273,35 +381,96 @@ static void apply(struct config_reader *reader, const char *section, const char 
                 /* An empty value takes back what was set before, as in systemd's files. */
                 int r = key->set(reader->config, *value ? value : key->by_default, &error);
                 if (r == -EINVAL)
-                        log_error("%s%s.%s=%s %s.", place, section, name, value, error.text);
+                        log_fault("%s%s.%s=%s %s.", place, section, name, value, error.text);
                 else if (r < 0)
-                        log_error_errno(r, "%s%s.%s=", place, section, name);
+                        log_fault("%s%s.%s=: %s", place, section, name, strerror(-r));
                 if (r < 0)
                         reader->result = r;
                 return;
         }
 
-        if (reader->source)
+        if (is_later_key(section, name)) {
+                if (*value)
+                        log_warning("%s%s.%s= is not supported by this version, ignored.", place, section, name);
+        } else if (reader->source)
                 log_warning("%sUnknown key %s.%s=, ignored. See delayd.conf(5).", place, section, name);
         else {
-                log_error("--set: there is no key %s.%s=. See delayd.conf(5).", section, name);
+                log_fault("--set: there is no key %s.%s=. See delayd.conf(5).", section, name);
                 reader->result = -EINVAL;
         }
 }
 
+#define BLANKS " \t\r\n\v\f"
+
+/* The value of a line that is too long for the library, by its own rules. */
+static const char *whole_value(char *line) {
+        char *value = line + strcspn(line, "=:");
+
+        value += *value != '\0';
+        value += strspn(value, BLANKS);
+
+        /* A semicolon that follows a blank begins a comment. */
+        for (char *p = value; *p; p++)
+                if (*p == ';' && p > value && strchr(BLANKS, p[-1])) {
+                        *p = '\0';
+                        break;
+                }
+
+        for (size_t n = strlen(value); n > 0 && strchr(BLANKS, value[n - 1]);)
+                value[--n] = '\0';
+        return value;
+}
+
 static int on_key(void *user, const char *section, const char *name, const char *value) {
-        apply(user, section, name, value ? value : "");
+        struct config_reader *reader = user;
+
+        reader->has_key = true;
+        apply(reader, section, name, reader->is_cut ? whole_value(reader->text) : value ? value : "");
         return 1;
 }
 
-/* fgets() that counts lines: the library does not tell its handler where it is. */
+static void refuse_line(struct config_reader *reader) {
+        if (reader->wants_key && !reader->has_key) {
+                log_fault("%s:%u: This is neither a [Section] nor a Key=value line.", reader->source, reader->line);
+                reader->result = -EINVAL;
+        }
+        reader->wants_key = false;
+}
+
+/*
+ * In the place of fgets(), which takes long lines to pieces and tells nobody where it is. The library keeps the
+ * first bad line alone in mind; we name them all.
+ */
 static char *read_line(char *buf, int size, void *stream) {
         struct config_reader *reader = stream;
-        char *line = fgets(buf, size, reader->file);
 
-        if (line)
-                reader->line++;
-        return line;
+        refuse_line(reader);
+
+        ssize_t n = getline(&reader->text, &reader->text_size, reader->file);
+        if (n < 0)
+                return NULL;
+
+        reader->line++;
+        const char *begin = reader->text;
+        if (reader->line == 1 && strncmp(begin, "\xEF\xBB\xBF", 3) == 0)
+                begin += 3;
+        begin += strspn(begin, BLANKS);
+
+        reader->has_key = *begin == '[' && strchr(begin, ']');
+        reader->wants_key = *begin && *begin != '#' && *begin != ';';
+        reader->is_cut = n >= size;
+
+        /*
+         * Without what it is indented by, which would make it another value of the key above. The rest of a long
+         * line is not for the library: what a key needs of it is taken from our own copy.
+         */
+        snprintf(buf, (size_t) size, "%s", begin);
+        return buf;
+}
+
+static int cannot_read(const char *path, int error) {
+        log_fault("Cannot read the configuration %s: %s", path, strerror(error));
+        return -error;
 }
 
 static int read_file(struct config *config, const char *path, bool required) {
@@ -311,17 +480,19 @@ static int read_file(struct config *config, const char *path, bool required) {
         if (!file) {
                 if (errno == ENOENT && !required)
                         return 0;
-                return log_error_errno(errno, "Cannot read the configuration file %s", path);
+                return cannot_read(path, errno);
         }
 
         reader.file = file;
         int line = ini_parse_stream(read_line, &reader, on_key, &reader);
-        if (line > 0) {
-                log_error("%s:%d: This is neither a [Section] nor a Key=value line, or it is too long.", path, line);
+        free(reader.text);
+
+        if (line > 0 && reader.result >= 0) {
+                log_fault("%s:%d: This line cannot be understood.", path, line);
                 return -EINVAL;
         }
         if (ferror(file))
-                return log_error_errno(EIO, "Cannot read the configuration file %s", path);
+                return cannot_read(path, EIO);
 
         return reader.result;
 }
@@ -342,7 +513,7 @@ static int read_drop_ins(struct config *config, const char *path) {
 
         int n = scandir(directory, &entries, is_drop_in, alphasort);
         if (n < 0)
-                return errno == ENOENT ? 0 : log_error_errno(errno, "Cannot read %s", directory);
+                return errno == ENOENT ? 0 : cannot_read(directory, errno);
 
         for (int i = 0; i < n; i++) {
                 _cleanup_free_ char *file = NULL;
@@ -370,7 +541,7 @@ static int apply_setting(struct config *config, const char *setting) {
 
         char *value = strchr(section, '='), *name = value ? memchr(section, '.', (size_t) (value - section)) : NULL;
         if (!value || !name) {
-                log_error("--set %s: expected Section.Key=VALUE, such as Collect.PollInterval=2s.", setting);
+                log_fault("--set %s: expected Section.Key=VALUE, such as Collect.PollInterval=2s.", setting);
                 return -EINVAL;
         }
 
@@ -384,6 +555,7 @@ int config_load(const char *path, bool required, char *const *settings, size_t n
         _cleanup_(config_done) struct config config = {};
         int r, result = 0;
 
+        first_fault[0] = '\0';
         for (size_t i = 0; i < sizeof(config_keys) / sizeof(config_keys[0]); i++) {
                 struct config_error error = {};
 
@@ -417,5 +589,7 @@ void config_done(struct config *config) {
         free(config->cgroup_root);
         while (config->n_listen > 0)
                 free(config->listen[--config->n_listen]);
+        free_globs(&config->include);
+        free_globs(&config->exclude);
         *config = (struct config) {};
 }

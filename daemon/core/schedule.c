@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/schedule.h"
 #include "core/task-table.h"
@@ -8,9 +9,8 @@
 #define SHARE_START 0.1
 #define SHARE_MIN 0.01 /* less is no burst at all */
 
-void schedule_init(struct schedule *s, uint64_t base_interval_nsec) {
-        *s = (struct schedule) { .burst.share = SHARE_START };
-
+static void set_intervals(struct schedule *s, uint64_t base_interval_nsec) {
+        s->base = 0;
         while (s->base < SCHEDULE_LEVELS - SCHEDULE_IDLE_LEVELS - 1
                && base_interval_nsec >> (s->base + 1) >= SCHEDULE_FASTEST_NSEC)
                 s->base++;
@@ -19,6 +19,19 @@ void schedule_init(struct schedule *s, uint64_t base_interval_nsec) {
         for (unsigned i = 0; i <= s->slowest; i++)
                 s->levels[i].interval_nsec = i <= s->base ? base_interval_nsec >> (s->base - i)
                                                           : base_interval_nsec << (i - s->base);
+}
+
+void schedule_init(struct schedule *s, uint64_t base_interval_nsec) {
+        *s = (struct schedule) { .burst.share = SHARE_START };
+        set_intervals(s, base_interval_nsec);
+}
+
+void schedule_spare_quiet(struct schedule *s, schedule_read_fn read, void *userdata, delay_kind_set kinds) {
+        s->read = read;
+        s->read_userdata = userdata;
+
+        /* Copies on write, interrupts and waits for a CPU are no stalls of I/O or memory. */
+        s->stalls_tell = !(kinds & ~(DELAY_KIND_BIT(DELAY_BLKIO) | DELAY_KIND_BIT(DELAY_SWAPIN)));
 }
 
 void schedule_done(struct schedule *s) {
@@ -44,6 +57,36 @@ static int level_add(struct schedule *s, unsigned number, struct task *task) {
         task->index = (uint32_t) level->n;
         task->scheduled = true;
         level->tasks[level->n++] = task;
+        return 0;
+}
+
+int schedule_set_interval(struct schedule *s, uint64_t base_interval_nsec, uint64_t now_nsec) {
+        struct schedule fresh = { .burst.share = s->burst.share };
+        struct task **tasks = calloc(s->n + 1, sizeof(*tasks));
+
+        if (!tasks)
+                return -ENOMEM;
+
+        set_intervals(&fresh, base_interval_nsec);
+        fresh.fastest = s->fastest < fresh.base ? s->fastest : fresh.base;
+        fresh.levels[fresh.base].tasks = tasks;
+        fresh.levels[fresh.base].allocated = s->n + 1;
+
+        for (unsigned i = 0; i < SCHEDULE_LEVELS; i++)
+                for (size_t k = 0; k < s->levels[i].n; k++) {
+                        struct task *task = s->levels[i].tasks[k];
+
+                        task->in_burst = false;
+                        task->level = (uint8_t) fresh.base;
+                        task->index = (uint32_t) fresh.n;
+                        task->recent_waits = 0;
+                        task->level_nsec = now_nsec;
+                        tasks[fresh.n++] = task;
+                }
+
+        fresh.levels[fresh.base].n = fresh.n;
+        schedule_done(s);
+        *s = fresh;
         return 0;
 }
 
@@ -238,6 +281,54 @@ static void burst_plan(struct schedule_burst *b, uint64_t now_nsec) {
                 b->due_nsec = b->period_started_nsec + SCHEDULE_BURST_PERIOD_NSEC;
 }
 
+/* Whether anything can have changed in the cgroup since its tasks were last asked; if so, this is the time. */
+static bool has_stirred(const struct schedule *s, uint64_t key, struct schedule_quiet *q) {
+        uint64_t now[SCHEDULE_READING_COUNT] = {};
+
+        if (s->read(key, SCHEDULE_CPU_USAGE, &now[SCHEDULE_CPU_USAGE], s->read_userdata) < 0) {
+                q->known = false;
+                return true;
+        }
+        if (q->known && now[SCHEDULE_CPU_USAGE] == q->readings[SCHEDULE_CPU_USAGE])
+                return false;
+
+        bool stalls_known = s->stalls_tell
+                        && s->read(key, SCHEDULE_IO_STALL, &now[SCHEDULE_IO_STALL], s->read_userdata) >= 0
+                        && s->read(key, SCHEDULE_MEMORY_STALL, &now[SCHEDULE_MEMORY_STALL], s->read_userdata) >= 0;
+        if (q->known && q->stalls_known && stalls_known && q->skipped + 1U < SCHEDULE_QUIET_ROUNDS
+            && now[SCHEDULE_IO_STALL] == q->readings[SCHEDULE_IO_STALL]
+            && now[SCHEDULE_MEMORY_STALL] == q->readings[SCHEDULE_MEMORY_STALL]) {
+                q->skipped++;
+                return false;
+        }
+
+        /* Read before the tasks are asked: what happens meanwhile shows the next time. */
+        memcpy(q->readings, now, sizeof(now));
+        q->known = true;
+        q->stalls_known = stalls_known;
+        q->skipped = 0;
+        return true;
+}
+
+static bool is_worth_asking(const struct schedule *s, const struct task *task) {
+        struct cgroup *cgroup = task->cgroup;
+
+        if (!s->read || !cgroup || cgroup->tasks < SCHEDULE_QUIET_TASKS_MIN)
+                return true;
+
+        if (!cgroup->quiet)
+                cgroup->quiet = calloc(1, sizeof(*cgroup->quiet));
+        struct schedule_quiet *q = cgroup->quiet;
+        if (!q)
+                return true;
+
+        if (q->round != s->round) {
+                q->round = s->round;
+                q->ask = has_stirred(s, cgroup->key, q);
+        }
+        return q->ask;
+}
+
 static int reserve(uint32_t **tids, size_t *allocated, size_t n) {
         if (n <= *allocated)
                 return 0;
@@ -265,9 +356,13 @@ ssize_t schedule_due(struct schedule *s, uint64_t now_nsec, uint32_t **tids, siz
                 if (r < 0)
                         return r;
 
-                for (size_t k = 0; k < level->n; k++)
-                        if (!burst || !level->tasks[k]->in_burst)
+                s->round += i == s->slowest;
+                for (size_t k = 0; k < level->n; k++) {
+                        if (burst && level->tasks[k]->in_burst)
+                                continue;
+                        if (i < s->slowest || is_worth_asking(s, level->tasks[k]))
                                 (*tids)[n++] = level->tasks[k]->tid;
+                }
                 level->due_nsec = now_nsec + level->interval_nsec;
         }
 

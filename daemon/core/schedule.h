@@ -6,6 +6,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include <delayd/kinds.h>
+
+struct cgroup;
 struct task;
 
 /*
@@ -24,6 +27,36 @@ struct task;
 #define SCHEDULE_BURST_MAX 64
 #define SCHEDULE_BURST_PERIOD_NSEC (100 * UINT64_C(1000000))
 #define SCHEDULE_BURST_INTERVAL_MIN_NSEC UINT64_C(100000)
+
+/*
+ * At the slowest level, cgroups of this many tasks and more are looked at before their tasks are asked. A
+ * wait that has ended woke its task, so where no task ran since the last time there is nothing to learn.
+ * Where tasks ran but none stalled, there are no waits but those that are too short and too rare for PSI,
+ * which rounds to whole jiffies (collect_percpu_times() in kernel/sched/psi.c): these can wait for the
+ * last of SCHEDULE_QUIET_ROUNDS rounds.
+ */
+#define SCHEDULE_QUIET_TASKS_MIN 6U /* so many replies cost more than to open and read a file or two */
+#define SCHEDULE_QUIET_ROUNDS 4U
+
+enum schedule_reading {
+        SCHEDULE_CPU_USAGE,    /* CPU time */
+        SCHEDULE_IO_STALL,     /* "some" totals of PSI */
+        SCHEDULE_MEMORY_STALL,
+        SCHEDULE_READING_COUNT,
+};
+
+/* Reads what a cgroup with all below it has used up, or stalled for, so far. Returns 0 or a negative errno: ask the tasks then. */
+typedef int (*schedule_read_fn)(uint64_t cgroup_key, enum schedule_reading reading, uint64_t *ret_nsec, void *userdata);
+
+/* What was read when a cgroup's tasks at the slowest level were last asked. */
+struct schedule_quiet {
+        uint64_t readings[SCHEDULE_READING_COUNT];
+        bool known;         /* the reading of CPU time is valid */
+        bool stalls_known;  /* the other two are */
+        bool ask;           /* in this round */
+        uint8_t skipped;    /* rounds since, in which tasks ran */
+        uint32_t round;     /* of the last judgement */
+};
 
 struct schedule_level {
         struct task **tasks;
@@ -51,10 +84,21 @@ struct schedule {
         unsigned fastest; /* the fastest level that the budget allows at the moment */
         struct schedule_burst burst;
         size_t n;
+
+        schedule_read_fn read; /* NULL: every task is asked in every round */
+        void *read_userdata;
+        bool stalls_tell;      /* PSI sees all the kinds that are collected */
+        uint32_t round;        /* of the slowest level */
 };
 
 void schedule_init(struct schedule *s, uint64_t base_interval_nsec);
 void schedule_done(struct schedule *s);
+
+/* Looks at cgroups with read() before tasks that have not waited for long are asked. */
+void schedule_spare_quiet(struct schedule *s, schedule_read_fn read, void *userdata, delay_kind_set kinds);
+
+/* Another base interval; all tasks start anew at the base level. -ENOMEM: nothing has changed. */
+int schedule_set_interval(struct schedule *s, uint64_t base_interval_nsec, uint64_t now_nsec);
 
 int schedule_add(struct schedule *s, struct task *task, uint64_t now_nsec); /* at the base level; -ENOMEM */
 void schedule_remove(struct schedule *s, struct task *task);

@@ -11,3 +11,7 @@
  */
 int pressure_read_host_io(uint64_t *ret_stall_nsec);
 int pressure_read_cgroup_io(struct cgroup_tree *t, uint64_t id, uint64_t *ret_stall_nsec); /* v2 only */
+int pressure_read_cgroup_memory(struct cgroup_tree *t, uint64_t id, uint64_t *ret_stall_nsec);
+
+/* CPU time of a cgroup with all below it; every v2 cgroup has it, whichever controllers are on. Returns as above. */
+int pressure_read_cgroup_cpu(struct cgroup_tree *t, uint64_t id, uint64_t *ret_usage_nsec);

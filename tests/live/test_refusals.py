@@ -97,6 +97,29 @@ def test_unknown_keys_only_warn(tmp_path):
     assert "%s:4" % path in result.stderr and "Rain" in result.stderr
 
 
+def test_every_fault_is_named(tmp_path):
+    path = tmp_path / "delayd.conf"
+    path.write_text("nonsense\n[Collect]\n  PollInterval=fast\nKinds\n\n[Broken\n[Metrics]\nListen=nonsense\n"
+                    "Include=" + " ".join("/slice-%d/*" % number for number in range(100)) + "\n"
+                    "Buckets=" + " ".join("%gms" % (0.02 * 1.4 ** number) for number in range(40)) + " ; to 10 s\n"
+                    "MaxCgroups=many\n", encoding="utf-8")
+    result = check_config(path)
+    assert result.returncode == 1
+    faults = {int(line.split(":")[2]) for line in result.stderr.splitlines()}
+    assert faults == {1, 3, 4, 6, 8, 11}, result.stderr
+
+
+def test_keys_of_later_versions(tmp_path):
+    path = tmp_path / "delayd.conf"
+    path.write_text("[Metrics]\nTLSCertificate=/etc/delayd/tls.pem\nTLSKey=/etc/delayd/tls.key\nUsersFile=\n"
+                    "[Episodes]\nThreshold=1s\n", encoding="utf-8")
+    result = check_config(path)
+    assert result.returncode == 0, result.stderr
+    lines = result.stderr.splitlines()
+    assert ["%s:%d" % (path, number) in line for number, line in zip((2, 3, 6), lines, strict=True)] == [True] * 3
+    assert all("not supported by this version" in line for line in lines)
+
+
 def test_drop_ins_are_read_after_the_file(tmp_path):
     path = tmp_path / "delayd.conf"
     path.write_text("[Collect]\nPollInterval=1s\n", encoding="utf-8")

@@ -350,8 +350,35 @@ static void windows_age(void **state) {
         cgroup_table_done(&t);
 }
 
+static bool is_service(const char *path, void *userdata) {
+        assert_ptr_equal(userdata, &is_service);
+        return strstr(path, ".service");
+}
+
+static void only_some_are_exported(void **state) {
+        struct cgroup_table t;
+        struct cgroup *c;
+
+        assert_int_equal(cgroup_table_init(&t, 10, 2, 0), 0);
+        t.may_export = is_service;
+        t.may_export_userdata = &is_service;
+
+        assert_int_equal(cgroup_table_add(&t, 1, 1, 0, "/", &c), 0);
+        assert_false(c->exported);
+        assert_true(t.other->exported);
+        assert_int_equal(cgroup_table_add(&t, 1, 2, 1, "/a.service", &c), 0);
+        assert_true(c->exported);
+        assert_int_equal(cgroup_table_add(&t, 1, 3, 1, "/b.service", &c), 0);
+        assert_true(c->exported);
+        assert_int_equal(cgroup_table_add(&t, 1, 4, 1, "/c.service", &c), 0);
+        assert_false(c->exported); /* one too many */
+        assert_int_equal(t.exported, 2);
+        cgroup_table_done(&t);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(only_some_are_exported),
                 cmocka_unit_test(special_entries_always_exist),
                 cmocka_unit_test(cgroups_know_their_parents_and_names),
                 cmocka_unit_test(removed_cgroups_stay_for_the_retention),

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -189,13 +191,184 @@ static void many_tasks_come_and_go(void **state) {
         free(tasks);
 }
 
+/* What the kernel would say of the two cgroups of the tests below. */
+struct host {
+        uint64_t readings[2][SCHEDULE_READING_COUNT];
+        bool unreadable;
+        unsigned reads;
+};
+
+static int read_host(uint64_t key, enum schedule_reading reading, uint64_t *ret, void *userdata) {
+        struct host *host = userdata;
+
+        host->reads++;
+        if (host->unreadable || key > 1)
+                return -ENOENT;
+        *ret = host->readings[key][reading];
+        return 0;
+}
+
+#define N_BIG SCHEDULE_QUIET_TASKS_MIN
+#define N_SMALL (SCHEDULE_QUIET_TASKS_MIN - 1)
+
+/* A cgroup with enough tasks to be looked at, and one with too few; all tasks have not waited for long. */
+struct quiet_host {
+        struct host host;
+        struct schedule s;
+        struct cgroup cgroups[2];
+        struct task tasks[N_BIG + N_SMALL];
+        uint64_t now;
+        uint32_t *tids;
+        size_t allocated;
+};
+
+static struct quiet_host *quiet_host_new(delay_kind_set kinds) {
+        struct quiet_host *q = calloc(1, sizeof(*q));
+
+        assert_non_null(q);
+        schedule_init(&q->s, SEC);
+        schedule_spare_quiet(&q->s, read_host, &q->host, kinds);
+        q->cgroups[0] = (struct cgroup) { .key = 0, .tasks = N_BIG };
+        q->cgroups[1] = (struct cgroup) { .key = 1, .tasks = N_SMALL };
+        for (unsigned i = 0; i < N_BIG + N_SMALL; i++) {
+                q->tasks[i] = (struct task) { .tid = i + 1, .cgroup = &q->cgroups[i >= N_BIG] };
+                assert_int_equal(schedule_add(&q->s, &q->tasks[i], 0), 0);
+        }
+        while (q->s.levels[q->s.slowest].n < N_BIG + N_SMALL) {
+                q->now += SEC;
+                for (unsigned i = 0; i < N_BIG + N_SMALL; i++)
+                        schedule_adapt(&q->s, &q->tasks[i], q->now, 0);
+        }
+        return q;
+}
+
+static void quiet_host_free(struct quiet_host *q) {
+        schedule_done(&q->s);
+        free(q->cgroups[0].quiet);
+        free(q->cgroups[1].quiet);
+        free(q->tids);
+        free(q);
+}
+
+/* The number of tasks of the big cgroup that are asked in one more round; the small one's always are. */
+static unsigned ask_round(struct quiet_host *q) {
+        unsigned big = 0, small = 0;
+
+        q->now += q->s.levels[q->s.slowest].interval_nsec;
+        ssize_t n = schedule_due(&q->s, q->now, &q->tids, &q->allocated);
+
+        for (ssize_t i = 0; i < n; i++)
+                if (q->tids[i] <= N_BIG)
+                        big++;
+                else
+                        small++;
+        assert_int_equal(small, N_SMALL);
+        return big;
+}
+
+static void where_nobody_ran_nobody_is_asked(void **state) {
+        struct quiet_host *q = quiet_host_new(DELAY_KINDS_DEFAULT);
+
+        assert_int_equal(ask_round(q), N_BIG); /* nothing is known yet */
+        for (unsigned i = 0; i < 100; i++)
+                assert_int_equal(ask_round(q), 0);
+
+        /* One look a round, however many tasks; the small cgroup is not looked at. */
+        unsigned reads = q->host.reads;
+        ask_round(q);
+        assert_int_equal(q->host.reads, reads + 1);
+
+        q->host.readings[0][SCHEDULE_CPU_USAGE] = 1;
+        q->host.readings[0][SCHEDULE_MEMORY_STALL] = 1;
+        assert_int_equal(ask_round(q), N_BIG);
+        assert_int_equal(ask_round(q), 0);
+        quiet_host_free(q);
+}
+
+static void where_none_stalled_they_are_asked_later(void **state) {
+        struct quiet_host *q = quiet_host_new(DELAY_KINDS_DEFAULT);
+
+        assert_int_equal(ask_round(q), N_BIG);
+
+        /* A wait too short for PSI is found in the last round at the latest. */
+        for (unsigned i = 1; i <= 3 * SCHEDULE_QUIET_ROUNDS; i++) {
+                q->host.readings[0][SCHEDULE_CPU_USAGE]++;
+                assert_int_equal(ask_round(q), i % SCHEDULE_QUIET_ROUNDS == 0 ? N_BIG : 0);
+        }
+
+        for (unsigned i = 0; i < 5; i++) {
+                q->host.readings[0][SCHEDULE_CPU_USAGE]++;
+                q->host.readings[0][SCHEDULE_IO_STALL]++;
+                assert_int_equal(ask_round(q), N_BIG);
+        }
+        quiet_host_free(q);
+}
+
+static void what_cannot_be_read_is_asked(void **state) {
+        struct quiet_host *q = quiet_host_new(DELAY_KINDS_DEFAULT);
+
+        q->host.unreadable = true;
+        for (unsigned i = 0; i < 5; i++)
+                assert_int_equal(ask_round(q), N_BIG);
+        quiet_host_free(q);
+
+        /* Kinds that no stall tells of: only who did not run has nothing to say. */
+        q = quiet_host_new(DELAY_KINDS_DEFAULT | DELAY_KIND_BIT(DELAY_WPCOPY));
+        assert_int_equal(ask_round(q), N_BIG);
+        assert_int_equal(ask_round(q), 0);
+        for (unsigned i = 0; i < 5; i++) {
+                q->host.readings[0][SCHEDULE_CPU_USAGE]++;
+                assert_int_equal(ask_round(q), N_BIG);
+        }
+        quiet_host_free(q);
+}
+
+static void interval_changes(void **state) {
+        struct schedule s;
+        struct task tasks[3] = { { .tid = 1 }, { .tid = 2 }, { .tid = 3 } };
+        uint32_t *tids = NULL;
+        size_t allocated = 0;
+
+        schedule_init(&s, SEC);
+        for (unsigned i = 0; i < 3; i++)
+                assert_int_equal(schedule_add(&s, &tasks[i], 0), 0);
+        schedule_adapt(&s, &tasks[1], SEC, 100); /* to the fastest, */
+        schedule_adapt(&s, &tasks[2], SEC, 0);   /* and to a slow one */
+        assert_true(tasks[1].level < s.base && tasks[2].level > s.base);
+
+        /* To one that has fewer levels, and all are due. */
+        assert_int_equal(schedule_set_interval(&s, 10 * MSEC, 2 * SEC), 0);
+        assert_int_equal(s.base, 0);
+        assert_int_equal(s.n, 3);
+        assert_int_equal(schedule_due(&s, 2 * SEC, &tids, &allocated), 3);
+        assert_int_equal(schedule_next(&s), 2 * SEC + 10 * MSEC);
+        schedule_remove(&s, &tasks[0]);
+        assert_int_equal(schedule_due(&s, 3 * SEC, &tids, &allocated), 2);
+
+        assert_int_equal(schedule_set_interval(&s, 3600 * SEC, 4 * SEC), 0);
+        assert_int_equal(schedule_due(&s, 4 * SEC, &tids, &allocated), 2);
+        assert_int_equal(schedule_next(&s), 3604 * SEC);
+        schedule_adapt(&s, &tasks[1], 3604 * SEC, 1000000);
+        assert_true(tasks[1].level < s.base);
+        schedule_remove(&s, &tasks[1]);
+        schedule_remove(&s, &tasks[2]);
+        assert_int_equal(s.n, 0);
+
+        free(tids);
+        schedule_done(&s);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(interval_changes),
                 cmocka_unit_test(intervals),
                 cmocka_unit_test(quiet_tasks_are_sampled_rarely),
                 cmocka_unit_test(sampling_follows_the_waits),
                 cmocka_unit_test(budget_binds_and_lets_go),
                 cmocka_unit_test(many_tasks_come_and_go),
+                cmocka_unit_test(where_nobody_ran_nobody_is_asked),
+                cmocka_unit_test(where_none_stalled_they_are_asked_later),
+                cmocka_unit_test(what_cannot_be_read_is_asked),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
