@@ -237,14 +237,14 @@ static int ask_pidfd(uint32_t tid, struct pidfd_info_v0 *ret) {
 }
 
 bool cgroup_pidfd_supported(void) {
-        struct pidfd_info_v0 info;
+        struct pidfd_info_v0 info = {};
 
         /* Asked of a task that certainly exists, for some kernels say EINVAL for one that is just going. */
         return ask_pidfd((uint32_t) getpid(), &info) >= 0 && (info.mask & PIDFD_HAVE_CGROUPID);
 }
 
 int cgroup_tree_of_task_by_pidfd(struct cgroup_tree *t, uint32_t tid, uint64_t *ret_id) {
-        struct pidfd_info_v0 info;
+        struct pidfd_info_v0 info = {};
 
         if (!t->pidfd_supported)
                 return -EOPNOTSUPP;

@@ -190,7 +190,7 @@ static int wait_for_ack(struct exit_listener *l, struct exit_socket *s, uint32_t
 }
 
 static int open_socket(struct exit_listener *l, struct exit_socket *s, const struct exit_listener_config *config) {
-        uint32_t sequence;
+        uint32_t sequence = 0;
 
         s->netlink = nl_socket_alloc();
         if (!s->netlink)
