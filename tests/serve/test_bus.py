@@ -122,7 +122,9 @@ def test_list_cgroups(bus, server):
                                "recursive", "b", "true")
     assert window == 3600 * 10**9
     root = next(c for c in cgroups if c["cgroup"] == "/")
-    assert root["swapin"]["waits"] == 1 and "blkio" not in root
+    assert root["swapin"]["waits"] == 0 and "blkio" not in root
+    assert root["subtree"]["swapin"]["waits"] == 1 and "blkio" not in root["subtree"]
+    assert sum(c["swapin"]["waits"] for c in cgroups if c["cgroup"][0] == "/") == 1
     assert '/we"ird\\x2d\\x0a\\xffé' in [c["cgroup"] for c in cgroups]
 
 
@@ -133,7 +135,7 @@ def test_get_histogram(bus, server):
     assert "le_nsec" not in histogram["buckets"][-1] and "le_nsec" in histogram["buckets"][0]
     assert sum(b["waits"] for b in histogram["buckets"]) == 4
     [histogram] = bus.call("GetHistogram", "ssta{sv}", "/", "blkio", "0", "1", "recursive", "b", "true")
-    assert histogram["waits"] == 11
+    assert histogram["waits"] == 11 and histogram["recursive"] is True
 
 
 def test_get_status(bus, server):
