@@ -293,6 +293,7 @@ static bool run_round(struct collector *c) {
 }
 
 void collector_drain(struct collector *c) {
+        c->drained_nsec = collector_now();
         for (unsigned i = 0; i < ROUNDS_MAX && run_round(c); i++)
                 ;
 }

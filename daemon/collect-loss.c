@@ -37,6 +37,17 @@ void collector_check_losses(struct collector *c) {
         }
         c->accounting->rejected_samples[REJECT_MALFORMED] =
                         counts.malformed + taskstats_client_malformed(c->client);
+
+        /* No waits are lost with these, only who was where: what is not certain is counted as that. */
+        if (c->events_lost_seen > c->events_lost_told) {
+                char message[160];
+
+                snprintf(message, sizeof(message), "%llu fork and exec events were lost: delayd was kept from reading them.",
+                         (unsigned long long) c->events_lost_seen);
+                collector_gap(c, "events-lost", message,
+                              "Short-lived tasks of that moment may be unattributed. Give delayd more CPU time (Nice= of its unit).");
+                c->events_lost_told = c->events_lost_seen;
+        }
 }
 
 int collector_connect(struct collector *c) {
@@ -52,7 +63,7 @@ int collector_connect(struct collector *c) {
         }
 
         c->connected_nsec = monotonic_nsec();
-        c->events_lost_seen = 0;
+        c->events_lost_seen = c->events_lost_told = 0;
         c->unannounced = 0;
         return 0;
 }

@@ -24,6 +24,7 @@
 #define EXIT_GATHER_BUSY_NSEC (1 * NSEC_PER_MSEC)
 #define FORK_GATHER_BUSY_NSEC (200 * NSEC_PER_USEC)
 
+#define DRAIN_INTERVAL_NSEC (1 * NSEC_PER_MSEC)
 #define BUDGET_INTERVAL_NSEC (250 * NSEC_PER_MSEC)
 
 /* Sweeps find what events did not tell; where the kernel tells of forks they are only a safety net. */
@@ -125,8 +126,9 @@ void collector_start_budget(struct collector *c) {
 void collector_poll(struct collector *c) {
         uint64_t now = collector_now();
 
-        /* Who was moved is to be known before what it has waited for. */
-        collector_drain(c);
+        /* Who was moved is to be known before what it has waited for; but not for each sample of a burst. */
+        if (now - c->drained_nsec >= DRAIN_INTERVAL_NSEC)
+                collector_drain(c);
 
         ssize_t n = schedule_due(&c->accounting->schedule, now, &c->tids, &c->allocated_tids);
         if (n < 0)

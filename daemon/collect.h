@@ -81,10 +81,11 @@ struct collector {
         uint64_t connected_nsec;  /* CLOCK_MONOTONIC: what started later has a fork event */
         unsigned unannounced;     /* exits of tasks that had none, since the last event */
         bool lossy;       /* exit records were lost: ask all tasks that are left, zombies too, as soon as possible */
-        uint64_t exits_lost_seen, events_lost_seen, losses_checked_nsec;
+        uint64_t exits_lost_seen, events_lost_seen, events_lost_told, losses_checked_nsec;
         uint64_t aged_nsec;          /* CLOCK_MONOTONIC: when tasks that are gone were last forgotten */
         uint64_t started_since_nsec; /* of a query: samples of tasks that started before are not for the accounting; 0: all are */
         uint64_t started_nsec;  /* CLOCK_BOOTTIME */
+        uint64_t drained_nsec;
         uint64_t last_poll_nsec;
         uint64_t budget_checked_nsec, budget_used_nsec; /* when, and the daemon's CPU time for sampling then */
         uint64_t events_cpu_nsec; /* CPU time that events took, which is not sampling's */
