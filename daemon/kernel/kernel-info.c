@@ -111,7 +111,7 @@ static const char *status_field(const char *status, const char *name) {
 }
 
 bool kernel_have_net_admin(void) {
-        char status[4096];
+        char status[4096] = "";
 
         if (read_start("/proc/self/status", status, sizeof(status)) < 0)
                 return false;
@@ -180,7 +180,7 @@ void kernel_self_usage(struct status_facts *ret) {
         struct rlimit limit;
         unsigned long pages_virtual = 0, pages_resident = 0;
         uint64_t page_size = (uint64_t) sysconf(_SC_PAGESIZE);
-        char buf[4096];
+        char buf[4096] = "";
 
         if (getrusage(RUSAGE_SELF, &usage) == 0)
                 ret->cpu_nsec = (uint64_t) (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * NSEC_PER_SEC

@@ -100,7 +100,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                 struct exit_feed feed;
 
                 put_right(bytes, size);
-                if (state_check(bytes, size, boot, NOW, &meta) == 0 && state_decode(bytes, size, a, &feed) == 0) {
+                if (state_check(bytes, size, boot, NOW, &meta) == 0 && state_decode(bytes, size, NOW, a, &feed) == 0) {
                         CHECK(feed.n_sockets <= EXIT_FEED_SOCKETS_MAX);
                         if (meta.whole)
                                 (void) state_decode_windows(bytes, size, a, meta.saved_nsec);
