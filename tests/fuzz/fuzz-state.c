@@ -16,7 +16,7 @@
 /* See core/state.c. */
 enum { OFFSET_VERSION = 8, OFFSET_BOOT_ID = 16, OFFSET_WINDOWS = 40, OFFSET_SIZE = 48, OFFSET_CRC = 56 };
 
-#define NOW (10000 * NSEC_PER_SEC)
+#define NOW (20000 * NSEC_PER_SEC)
 
 static const uint8_t boot[STATE_BOOT_ID_SIZE] = "this boot, no ot";
 
@@ -51,7 +51,7 @@ static struct accounting *make_accounting(void) {
                 .max_exported = 9,
                 .retention_nsec = 300 * NSEC_PER_SEC,
                 .poll_interval_nsec = NSEC_PER_SEC,
-                .started_nsec = NOW,
+                .started_nsec = NOW / 2,
         };
         struct accounting *a;
 
