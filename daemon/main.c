@@ -158,6 +158,12 @@ static void view_fill_status(struct status_facts *ret, void *userdata) {
                 collector_fill_status(&d->collector, ret);
 }
 
+static void view_diagnose(struct diagnosis *ret, void *userdata) {
+        struct daemon *d = userdata;
+
+        collector_diagnose(&d->collector, ret);
+}
+
 static int start_serving(struct daemon *d) {
         int r;
 
@@ -166,6 +172,7 @@ static int start_serving(struct daemon *d) {
                 .health = &d->health,
                 .now_nsec = view_now,
                 .fill_status = view_fill_status,
+                .diagnose = d->replay ? NULL : view_diagnose,
                 .userdata = d,
                 .bucket_bounds_sec = d->config.bucket_bounds_sec,
                 .bucket_indices = d->config.bucket_indices,
