@@ -50,6 +50,7 @@ struct collector {
         struct taskstats_client *client;
         struct exit_listener *exits;
         struct proc_connector *connector; /* NULL where it is not to be had: then sweeps alone find new tasks */
+        int connector_error; /* why, when it was last tried */
         struct cgroup_tree *tree;
         struct recorder *recorder; /* NULL: nothing is recorded */
 
@@ -113,3 +114,6 @@ void collector_finish(struct collector *c);
 void collector_done(struct collector *c);
 
 void collector_fill_status(struct collector *c, struct status_facts *ret);
+
+struct diagnosis;
+void collector_diagnose(struct collector *c, struct diagnosis *ret);

@@ -167,6 +167,12 @@ static void view_shown(void *userdata) {
                 saved_state_shown(d->state);
 }
 
+static void view_diagnose(struct diagnosis *ret, void *userdata) {
+        struct daemon *d = userdata;
+
+        collector_diagnose(&d->collector, ret);
+}
+
 static int start_serving(struct daemon *d) {
         int r;
 
@@ -176,6 +182,7 @@ static int start_serving(struct daemon *d) {
                 .now_nsec = view_now,
                 .fill_status = view_fill_status,
                 .shown = view_shown,
+                .diagnose = d->replay ? NULL : view_diagnose,
                 .userdata = d,
                 .bucket_bounds_sec = d->config.bucket_bounds_sec,
                 .bucket_indices = d->config.bucket_indices,

@@ -486,6 +486,10 @@ bool exit_listener_filtering(const struct exit_listener *l) {
         return l->filtering;
 }
 
+unsigned exit_listener_sockets(const struct exit_listener *l) {
+        return (unsigned) l->n;
+}
+
 size_t exit_listener_receive_buffer(const struct exit_listener *l) {
         return netlink_receive_buffer(l->sockets[0].fd);
 }

@@ -88,24 +88,42 @@ enum tristate kernel_delayed_dequeue(void) {
         return major > 6 || (major == 6 && minor >= 12) ? TRISTATE_ON : TRISTATE_OFF;
 }
 
-const char *kernel_foreign_namespace(void) {
+enum tristate kernel_in_initial_namespace(const char *type) {
         /* Inode numbers of the initial namespaces: include/uapi/linux/nsfs.h and include/linux/proc_ns.h. */
         static const struct {
-                const char *path, *name;
-                ino_t initial;
-        } namespaces[] = {
-                { "/proc/self/ns/user", "user", 0xEFFFFFFDU },
-                { "/proc/self/ns/pid", "pid", 0xEFFFFFFCU },
+                const char *type;
+                ino_t number;
+        } initial[] = {
+                { "user", 0xEFFFFFFDU },
+                { "pid", 0xEFFFFFFCU },
+                { "time", 0xEFFFFFFAU },
         };
         struct stat own, first;
+        char path[64];
 
-        for (size_t i = 0; i < sizeof(namespaces) / sizeof(namespaces[0]); i++)
-                if (stat(namespaces[i].path, &own) == 0 && own.st_ino != namespaces[i].initial)
-                        return namespaces[i].name;
+        snprintf(path, sizeof(path), "/proc/self/ns/%s", type);
+        if (stat(path, &own) < 0)
+                return errno == ENOENT ? TRISTATE_ON : TRISTATE_UNKNOWN; /* the kernel has one only */
+
+        for (size_t i = 0; i < sizeof(initial) / sizeof(initial[0]); i++)
+                if (strcmp(initial[i].type, type) == 0)
+                        return own.st_ino == initial[i].number ? TRISTATE_ON : TRISTATE_OFF;
 
         /* The initial network namespace has no fixed number before Linux 6.19: compare with PID 1's. */
-        if (stat("/proc/self/ns/net", &own) == 0 && stat("/proc/1/ns/net", &first) == 0 && own.st_ino != first.st_ino)
-                return "network";
+        snprintf(path, sizeof(path), "/proc/1/ns/%s", type);
+        if (stat(path, &first) < 0)
+                return TRISTATE_UNKNOWN;
+        return own.st_ino == first.st_ino ? TRISTATE_ON : TRISTATE_OFF;
+}
+
+const char *kernel_foreign_namespace(void) {
+        static const struct {
+                const char *type, *name;
+        } needed[] = { { "user", "user" }, { "pid", "pid" }, { "net", "network" } };
+
+        for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
+                if (kernel_in_initial_namespace(needed[i].type) == TRISTATE_OFF)
+                        return needed[i].name;
 
         return NULL;
 }
