@@ -258,6 +258,7 @@ void collector_done(struct collector *c) {
         free(c->pending);
         free(c->joined);
         free(c->tids);
+        free(c->ended);
         *c = (struct collector) {};
 }
 

@@ -16,10 +16,15 @@
 
 /*
  * After a first record, which is read at once, further ones are gathered for this long: a wake-up for each
- * would cost more than the record. Forks and execs are read sooner, while the task can still be looked at.
+ * would cost more than the record. Forks and execs are read sooner while tasks do not stay where their
+ * parents are, so that they can still be looked at.
  */
-#define EXIT_GATHER_NSEC (10 * NSEC_PER_MSEC)
-#define FORK_GATHER_NSEC (1 * NSEC_PER_MSEC)
+#define GATHER_NSEC (10 * NSEC_PER_MSEC)
+#define GATHER_MOVING_NSEC (1 * NSEC_PER_MSEC)
+#define MOVING_NSEC (2 * NSEC_PER_SEC) /* after the last one that was found elsewhere */
+
+/* A task that lives for so long is asked for its delays. */
+#define YOUNG_NSEC (20 * NSEC_PER_MSEC)
 
 #define BUDGET_INTERVAL_NSEC (250 * NSEC_PER_MSEC)
 
@@ -86,10 +91,15 @@ void collector_gap(struct collector *c, const char *id, const char *message, con
  * when a reply has led here, for the client answers one query at a time.
  */
 void collector_place(struct collector *c, uint32_t tid, uint64_t cgroup_id) {
+        uint64_t now = collector_now();
+
         if (!c->querying && accounting_would_move(c->accounting, monotonic_nsec(), tid, cgroup_id))
                 collector_query(c, &tid, 1);
 
-        collector_out_of_memory(c, accounting_place(c->accounting, collector_now(), tid, 0, cgroup_id));
+        const struct task *task = task_newest(&c->accounting->tasks, tid);
+        if (task && task->cgroup->key != cgroup_id)
+                c->moved_nsec = now;
+        collector_out_of_memory(c, accounting_place(c->accounting, now, tid, 0, cgroup_id));
 }
 
 static void on_fork(const struct fork_event *event, void *userdata) {
@@ -97,6 +107,8 @@ static void on_fork(const struct fork_event *event, void *userdata) {
         uint64_t id;
 
         int r = accounting_fork(c->accounting, collector_now(), event);
+        if (r > 0)
+                c->moved_nsec = collector_now();
         if (r > 0 && cgroup_tree_of_task(c->tree, event->tid, &id) >= 0)
                 r = accounting_place(c->accounting, collector_now(), event->tid, event->tgid, id);
         collector_out_of_memory(c, r);
@@ -192,6 +204,38 @@ void collector_drain(struct collector *c) {
         c->n_pending = 0;
 }
 
+/* Most tasks that were forked are gone soon after. Those that are not are sampled from now on. */
+static void check_young(struct collector *c) {
+        uint64_t now = collector_now();
+        struct task *task;
+        size_t n = 0;
+
+        while ((task = accounting_next_young(c->accounting, now - YOUNG_NSEC))) {
+                if (n == c->allocated_ended) {
+                        size_t allocated = n ? n * 2 : 64;
+                        struct task **ended = realloc(c->ended, allocated * sizeof(*ended));
+
+                        if (!ended) {
+                                collector_out_of_memory(c, accounting_grown_up(c->accounting, now, task));
+                                break;
+                        }
+                        c->ended = ended;
+                        c->allocated_ended = allocated;
+                }
+
+                if (kernel_task_exists(task->tid))
+                        collector_out_of_memory(c, accounting_grown_up(c->accounting, now, task));
+                else
+                        c->ended[n++] = task;
+        }
+
+        /* What they did before is to be known before they are forgotten. */
+        if (n > 0)
+                collector_drain(c);
+        for (size_t i = 0; i < n; i++)
+                accounting_ended(c->accounting, now, c->ended[i]);
+}
+
 static void on_reply(uint32_t tid, int error, const struct task_sample *sample, void *userdata) {
         struct collector *c = userdata;
 
@@ -239,6 +283,7 @@ void collector_poll(struct collector *c) {
 
         /* Who was moved is to be known before what it has waited for. */
         collector_tree_changed(c);
+        check_young(c);
 
         ssize_t n = schedule_due(&c->accounting->schedule, now, &c->tids, &c->allocated_tids);
         if (n < 0)
@@ -280,7 +325,7 @@ static int on_exits(sd_event_source *source, int fd, uint32_t events, void *user
         collector_drain(c);
         c->events_cpu_nsec += process_cpu_now() - cpu;
         (void) sd_event_source_set_enabled(source, SD_EVENT_OFF);
-        (void) sd_event_source_set_time_relative(c->exit_timer, EXIT_GATHER_NSEC / NSEC_PER_USEC);
+        (void) sd_event_source_set_time_relative(c->exit_timer, GATHER_NSEC / NSEC_PER_USEC);
         return sd_event_source_set_enabled(c->exit_timer, SD_EVENT_ONESHOT);
 }
 
@@ -295,9 +340,12 @@ static int on_forks(sd_event_source *source, int fd, uint32_t events, void *user
         uint64_t cpu = process_cpu_now();
 
         drain_connector(c);
+        check_young(c);
         c->events_cpu_nsec += process_cpu_now() - cpu;
+
+        uint64_t gather = collector_now() - c->moved_nsec < MOVING_NSEC ? GATHER_MOVING_NSEC : GATHER_NSEC;
         (void) sd_event_source_set_enabled(source, SD_EVENT_OFF);
-        (void) sd_event_source_set_time_relative(c->connector_timer, FORK_GATHER_NSEC / NSEC_PER_USEC);
+        (void) sd_event_source_set_time_relative(c->connector_timer, gather / NSEC_PER_USEC);
         return sd_event_source_set_enabled(c->connector_timer, SD_EVENT_ONESHOT);
 }
 

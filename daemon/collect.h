@@ -44,6 +44,10 @@ struct collector {
 
         uint32_t *tids;   /* scratch for polls */
         size_t allocated_tids;
+        struct task **ended; /* scratch: tasks that are to be forgotten */
+        size_t allocated_ended;
+
+        uint64_t moved_nsec; /* when a task was last found elsewhere than its parent */
 
         bool querying, draining; /* the client and the connector call back, and cannot be called meanwhile */
 
