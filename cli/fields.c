@@ -143,6 +143,7 @@ const struct field status_fields[] = {
         { "cgroups", tracked_fields },
         { "cpu_nsec" },
         { "rss_bytes" },
+        { "replay" },
         {},
 };
 

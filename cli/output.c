@@ -10,6 +10,7 @@
 
 static int output_error;
 
+__attribute__((format(printf, 1, 0)))
 static void complain(const char *format, va_list arguments) {
         _cleanup_free_ char *text = NULL, *printable = NULL;
 

@@ -152,6 +152,12 @@ static void print_status(struct json_object *status) {
         print_text(json_get_text(status, "version"), STYLE_PLAIN);
         printf(", running for %s\n", span_of(status, "uptime_nsec").text);
 
+        if (json_get_text(status, "replay")) {
+                print_key("Replay");
+                print_text(json_get_text(status, "replay"), STYLE_PLAIN);
+                puts("; all times and facts below are the recording's");
+        }
+
         print_kernel(json_get_object(status, "kernel"));
         print_exits(json_get_object(status, "exits"));
 

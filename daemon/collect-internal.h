@@ -4,8 +4,8 @@
 #include "collect.h"
 
 /*
- * Shared by the files of the collector: collect.c (events), collect-sweep.c (cgroups), collect-loss.c (what
- * did not arrive), collect-start.c (start, checks, status).
+ * Shared by the files of the collector: collect.c (polls and timers), collect-events.c (events, in order),
+ * collect-sweep.c (cgroups), collect-loss.c (what did not arrive), collect-start.c (start, checks, status).
  */
 
 void collector_problem(
@@ -16,20 +16,34 @@ void collector_no_problem(struct collector *c, const char *id);
 void collector_out_of_memory(struct collector *c, int error); /* anything but -ENOMEM is ignored */
 
 int collector_attach(struct collector *c);
+void collector_detach(struct collector *c);
+int collector_attach_connector(struct collector *c);
+void collector_detach_connector(struct collector *c);
 void collector_arm_poll(struct collector *c);
 void collector_start_budget(struct collector *c);
 
-void collector_drain(struct collector *c);
+bool collector_drain(struct collector *c); /* takes in all events that wait; false: there may be more */
+void collector_check_young(struct collector *c); /* looks what has become of tasks that were forked a moment ago */
+int collector_lookup(
+                uint32_t tid,
+                uint32_t tgid,
+                bool ended,
+                uint64_t *ret_key,
+                enum attribution_source *ret_source,
+                void *userdata); /* accounting_lookup_fn */
 void collector_query(struct collector *c, const uint32_t *tids, size_t n);
 void collector_place(struct collector *c, uint32_t tid, uint64_t cgroup_id);
 
 extern const struct cgroup_tree_handler collector_tree_handler; /* without userdata */
 void collector_sweep(struct collector *c);
-void collector_tree_changed(struct collector *c);
+void collector_read_members(struct collector *c, uint64_t id);
+void collector_tell_removed(struct collector *c, size_t n); /* the first n of those that were noted */
 
 void collector_poll(struct collector *c); /* all that is due */
 
 void collector_check_losses(struct collector *c);
+int collector_connect(struct collector *c);          /* to the feed of fork and exec events */
+void collector_check_connector(struct collector *c); /* opens it again if it went silent */
 void collector_make_good(struct collector *c); /* after a loss: asks all tasks that are left for their counters */
 void collector_forget(struct collector *c);    /* what is over, once a second */
 

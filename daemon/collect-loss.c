@@ -3,10 +3,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <delayd/limits.h>
+
 #include "cleanup.h"
 #include "collect-internal.h"
 #include "kernel/monotonic.h"
 #include "kernel/processes.h"
+#include "log.h"
+
+/* Tasks end that no fork event announced, and this long there was none at all: the feed is dead. */
+#define SILENCE_NSEC NSEC_PER_SEC
+
+/* Opening it can take a fifth of a second. */
+#define CONNECT_INTERVAL_NSEC (10 * NSEC_PER_SEC)
 
 void collector_check_losses(struct collector *c) {
         struct exit_listener_counts counts;
@@ -29,14 +38,75 @@ void collector_check_losses(struct collector *c) {
         c->accounting->rejected_samples[REJECT_MALFORMED] =
                         counts.malformed + taskstats_client_malformed(c->client);
 
-        if (c->connector) {
-                uint64_t lost = proc_connector_lost(c->connector);
+        /* No waits are lost with these, only who was where: what is not certain is counted as that. */
+        if (c->events_lost_seen > c->events_lost_told) {
+                char message[160];
 
-                /* Sweeps find what these events would have told: no waits are lost, only who is where, for a moment. */
-                if (lost > c->events_lost_seen)
-                        c->dirty = true;
-                c->events_lost_seen = lost;
+                snprintf(message, sizeof(message), "%llu fork and exec events were lost: delayd was kept from reading them.",
+                         (unsigned long long) c->events_lost_seen);
+                collector_gap(c, "events-lost", message,
+                              "Short-lived tasks of that moment may be unattributed. Give delayd more CPU time (Nice= of its unit).");
+                c->events_lost_told = c->events_lost_seen;
         }
+}
+
+int collector_connect(struct collector *c) {
+        c->connect_tried_nsec = collector_now();
+
+        int r = proc_connector_open(&c->connector);
+        if (r < 0) {
+                log_warning_errno(r, "No fork and exec events (proc connector)");
+                collector_problem(c, "proc-connector", PROBLEM_DEGRADED,
+                                  "The kernel tells of no forks: short-lived tasks may end up as unattributed.",
+                                  "The kernel needs CONFIG_PROC_EVENTS=y, and delayd the initial namespaces.");
+                return r;
+        }
+
+        c->connected_nsec = monotonic_nsec();
+        c->events_lost_seen = c->events_lost_told = 0;
+        c->unannounced = 0;
+        return 0;
+}
+
+static void reconnect(struct collector *c) {
+        if (c->connector) {
+                collector_detach_connector(c);
+                c->connector = proc_connector_close(c->connector);
+        }
+        if (collector_connect(c) < 0)
+                return;
+
+        int r = collector_attach_connector(c);
+        if (r < 0) {
+                log_error_errno(r, "Cannot watch the proc connector");
+                collector_detach_connector(c);
+                c->connector = proc_connector_close(c->connector);
+                return;
+        }
+
+        /* What was forked in the meantime is found by a sweep. */
+        c->dirty = true;
+}
+
+void collector_check_connector(struct collector *c) {
+        uint64_t now = collector_now();
+
+        if (c->connector && c->unannounced == 0) {
+                if (c->last_event_nsec > c->connect_tried_nsec)
+                        collector_no_problem(c, "proc-connector");
+                return;
+        }
+
+        if (c->connector && now < c->last_event_nsec + SILENCE_NSEC)
+                return;
+        if (now < c->connect_tried_nsec + CONNECT_INTERVAL_NSEC)
+                return;
+
+        if (c->connector)
+                collector_problem(c, "proc-connector", PROBLEM_DEGRADED,
+                                  "The kernel stopped telling of forks: short-lived tasks may have ended up as unattributed.",
+                                  "It was asked again and tasks were searched for; if this stays, restart delayd.");
+        reconnect(c);
 }
 
 /*

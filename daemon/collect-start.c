@@ -20,22 +20,6 @@ static const char *const remedy_delayacct =
                 "Turn it on with 'sysctl kernel.task_delayacct=1' (for good: in /etc/sysctl.d/, or the kernel option "
                 "\"delayacct\"), then restart the services to be watched: tasks that run already stay without delays.";
 
-static int lookup(uint32_t tid, uint32_t tgid, uint64_t *ret_key, enum attribution_source *ret_source, void *userdata) {
-        struct collector *c = userdata;
-
-        if (cgroup_tree_of_task_by_pidfd(c->tree, tid, ret_key) >= 0) {
-                *ret_source = ATTRIBUTION_PIDFD;
-                return 0;
-        }
-
-        int r = cgroup_tree_of_task(c->tree, tid, ret_key);
-        if (r < 0)
-                return r;
-
-        *ret_source = ATTRIBUTION_PROCFS;
-        return 0;
-}
-
 static int read_pressure(uint64_t key, uint64_t *ret_stall_nsec, void *userdata) {
         struct collector *c = userdata;
 
@@ -103,13 +87,7 @@ static int open_sources(struct collector *c) {
                 return refused(r);
 
         /* Subscribed before the first sweep, so that no task falls between the two. */
-        r = proc_connector_open(&c->connector);
-        if (r < 0) {
-                log_warning_errno(r, "No fork and exec events (proc connector)");
-                collector_problem(c, "proc-connector", PROBLEM_DEGRADED,
-                                  "The kernel tells of no forks: short-lived tasks may end up as unattributed.",
-                                  "The kernel needs CONFIG_PROC_EVENTS=y, and delayd the initial namespaces.");
-        }
+        (void) collector_connect(c);
 
         r = cgroup_tree_open(c->config->cgroup_root, &(struct cgroup_tree_handler) {
                 .added = collector_tree_handler.added,
@@ -181,7 +159,7 @@ int collector_start(
                 .may_export_userdata = (void *) config,
                 .poll_interval_nsec = config->poll_interval_nsec,
                 .started_nsec = (uint64_t) ts.tv_sec * NSEC_PER_SEC + (uint64_t) ts.tv_nsec,
-                .lookup = lookup,
+                .lookup = collector_lookup,
                 /* Where the kernel's blkio totals can be believed there is nothing to witness. */
                 .pressure = kernel_delayed_dequeue() == TRISTATE_OFF ? NULL : read_pressure,
                 .n_cpus = (unsigned) sysconf(_SC_NPROCESSORS_CONF),
@@ -234,15 +212,35 @@ static void end_recording(struct collector *c) {
         recorder_end(c->recorder, collector_now());
 }
 
-void collector_done(struct collector *c) {
-        sd_event_source **sources[] = {
-                &c->exit_source, &c->exit_timer, &c->connector_source, &c->connector_timer, &c->tree_source,
-                &c->poll_timer, &c->sweep_timer, &c->second_timer,
-        };
+int collector_reconfigure(struct collector *c, const struct config *config) {
+        struct accounting_config accounting = c->accounting->config;
+        int r;
 
+        /* Those kinds that are counted; others take a restart. */
+        r = exit_listener_set_filter(c->exits, config->exit_filter ? c->config->kinds : 0);
+        if (r >= 0)
+                r = exit_listener_set_receive_buffer(c->exits, config->receive_buffer);
+        if (r >= 0) {
+                accounting.max_cgroups = config->max_cgroups;
+                accounting.max_exported = config->max_exported;
+                accounting.retention_nsec = config->retention_nsec;
+                accounting.poll_interval_nsec = config->poll_interval_nsec;
+                r = accounting_reconfigure(c->accounting, collector_now(), &accounting);
+        }
+        if (r < 0) {
+                log_error_errno(r, "Cannot apply the new configuration");
+                (void) exit_listener_set_filter(c->exits, c->config->exit_filter ? c->config->kinds : 0);
+                (void) exit_listener_set_receive_buffer(c->exits, c->config->receive_buffer);
+                return r;
+        }
+
+        (void) sd_event_source_set_time(c->poll_timer, 0);
+        return 0;
+}
+
+void collector_done(struct collector *c) {
         end_recording(c);
-        for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++)
-                *sources[i] = sd_event_source_disable_unref(*sources[i]);
+        collector_detach(c);
 
         if (c->exits)
                 c->exits = exit_listener_close(c->exits);
@@ -257,6 +255,7 @@ void collector_done(struct collector *c) {
                 free((void *) c->pending[i].raw);
         free(c->pending);
         free(c->joined);
+        free(c->removed);
         free(c->tids);
         free(c->ended);
         *c = (struct collector) {};
@@ -266,6 +265,7 @@ void collector_check(struct collector *c) {
         int delayacct = kernel_task_delayacct();
 
         collector_check_losses(c);
+        collector_check_connector(c);
 
         if (delayacct == 0)
                 collector_problem(c, "delay-accounting-off", PROBLEM_DEGRADED,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "collect-internal.h"
 
@@ -10,32 +11,49 @@ static void on_added(uint64_t id, uint64_t parent_id, const char *path, void *us
         collector_out_of_memory(c, accounting_cgroup_added(c->accounting, collector_now(), id, parent_id, path));
 }
 
+/* Only noted: exit records of its tasks may still wait. */
 static void on_removed(uint64_t id, void *userdata) {
         struct collector *c = userdata;
 
-        accounting_cgroup_removed(c->accounting, collector_now(), id);
+        if (c->n_removed == c->allocated_removed) {
+                size_t allocated = c->allocated_removed ? c->allocated_removed * 2 : 32;
+                uint64_t *removed = realloc(c->removed, allocated * sizeof(*removed));
+
+                if (!removed) {
+                        accounting_cgroup_removed(c->accounting, collector_now(), id);
+                        return;
+                }
+                c->removed = removed;
+                c->allocated_removed = allocated;
+        }
+        c->removed[c->n_removed++] = id;
 }
 
-/* Only noted: the tasks are read once all events that wait have been told. */
-static void on_joined(uint64_t id, void *userdata) {
-        struct collector *c = userdata;
+void collector_tell_removed(struct collector *c, size_t n) {
+        for (size_t i = 0; i < n; i++)
+                if (!cgroup_tree_exists(c->tree, c->removed[i]))
+                        accounting_cgroup_removed(c->accounting, collector_now(), c->removed[i]);
 
-        for (size_t i = 0; i < c->n_joined; i++)
-                if (c->joined[i] == id)
-                        return;
+        c->n_removed -= n;
+        memmove(c->removed, c->removed + n, c->n_removed * sizeof(*c->removed));
+}
+
+/* Only noted as well: the tasks are read once all events that wait have been told. */
+static void on_joined(uint64_t id, bool written, void *userdata) {
+        struct collector *c = userdata;
 
         if (c->n_joined == c->allocated_joined) {
                 size_t allocated = c->allocated_joined ? c->allocated_joined * 2 : 32;
-                uint64_t *joined = realloc(c->joined, allocated * sizeof(*joined));
+                struct collector_join *joined = realloc(c->joined, allocated * sizeof(*joined));
 
                 if (!joined) {
-                        c->dirty = true; /* a sweep finds them as well */
+                        c->dirty = c->events_missed = true; /* a sweep finds them as well */
                         return;
                 }
                 c->joined = joined;
                 c->allocated_joined = allocated;
         }
-        c->joined[c->n_joined++] = id;
+        c->joined[c->n_joined++] = (struct collector_join) { id, written };
 }
 
 const struct cgroup_tree_handler collector_tree_handler = {
@@ -57,10 +75,8 @@ static void on_cgroup(uint64_t id, void *userdata) {
                 c->sweep_incomplete = true;
 }
 
-static void place_joined(struct collector *c) {
-        for (size_t i = 0; i < c->n_joined; i++)
-                on_cgroup(c->joined[i], c);
-        c->n_joined = 0;
+void collector_read_members(struct collector *c, uint64_t id) {
+        on_cgroup(id, c);
 }
 
 void collector_sweep(struct collector *c) {
@@ -70,7 +86,7 @@ void collector_sweep(struct collector *c) {
                                   "Check that Collect.CgroupRoot= names a mounted cgroup hierarchy which delayd may read.");
         else
                 collector_no_problem(c, "cgroup-tree");
-        c->n_joined = 0; /* all are read now */
+        c->n_joined = 0; /* all are read below */
 
         accounting_sweep_begin(c->accounting);
         c->sweep_incomplete = false;
@@ -78,17 +94,4 @@ void collector_sweep(struct collector *c) {
         if (r >= 0 && !c->sweep_incomplete)
                 accounting_sweep_end(c->accounting, collector_now());
         collector_out_of_memory(c, r);
-}
-
-void collector_tree_changed(struct collector *c) {
-        int r = cgroup_tree_process(c->tree);
-
-        if (r != 0)
-                c->dirty = true;
-        if (c->n_joined == 0)
-                return;
-
-        /* What was forked before the move is to be known before it. */
-        collector_drain(c);
-        place_joined(c);
 }

@@ -16,6 +16,26 @@
 
 struct recorder;
 
+/* A socket whose events are gathered: after it was read it is left alone until the timer. */
+struct collector_feed {
+        struct collector *collector;
+        sd_event_source *source, *timer;
+        uint64_t gather_nsec, busy_gather_nsec; /* at least; the latter while tasks move */
+};
+
+struct collector_join {
+        uint64_t id; /* 0: of one that is gone */
+        bool written;
+};
+
+/* A task was found in a cgroup where it was not known to be. */
+struct collector_arrival {
+        uint64_t id;
+        uint64_t at_nsec; /* CLOCK_BOOTTIME */
+};
+
+#define COLLECTOR_ARRIVALS 64
+
 /*
  * Wires the kernel room to the accounting: exit records, fork and exec events, polls of live tasks,
  * sweeps over the cgroups, each handed over in the order in which it happened.
@@ -32,32 +52,41 @@ struct collector {
         struct cgroup_tree *tree;
         struct recorder *recorder; /* NULL: nothing is recorded */
 
-        sd_event_source *exit_source, *exit_timer, *connector_source, *connector_timer, *tree_source;
+        struct collector_feed exit_feed, fork_feed, tree_feed;
         sd_event_source *poll_timer, *sweep_timer, *second_timer;
 
-        /* Exit records of tasks that no fork event has told of yet: accounted after the events that wait. */
+        /* Exit records: accounted after the events that wait. */
         struct task_sample *pending;
         size_t n_pending, allocated_pending;
 
-        uint64_t *joined; /* cgroups into which somebody moved tasks */
+        struct collector_join *joined; /* cgroups into which tasks have come, perhaps */
         size_t n_joined, allocated_joined;
+        struct collector_arrival arrivals[COLLECTOR_ARRIVALS]; /* a ring */
+        size_t next_arrival;
+        uint64_t *removed; /* cgroups that are gone: told of when the exits of their tasks are */
+        size_t n_removed, allocated_removed;
 
         uint32_t *tids;   /* scratch for polls */
         size_t allocated_tids;
         struct task **ended; /* scratch: tasks that are to be forgotten */
         size_t allocated_ended;
 
-        uint64_t moved_nsec; /* when a task was last found elsewhere than its parent */
-
         bool querying, draining; /* the client and the connector call back, and cannot be called meanwhile */
 
         bool sweep_incomplete; /* some cgroup could not be read in the sweep that runs */
         bool dirty;       /* events were lost: sweep as soon as possible */
+        bool events_missed; /* some of them just now */
+        uint64_t last_event_nsec, last_exec_nsec; /* CLOCK_BOOTTIME: of the connector */
+        uint64_t busy_until_nsec; /* CLOCK_BOOTTIME: tasks move, or may */
+        uint64_t connect_tried_nsec; /* CLOCK_BOOTTIME */
+        uint64_t connected_nsec;  /* CLOCK_MONOTONIC: what started later has a fork event */
+        unsigned unannounced;     /* exits of tasks that had none, since the last event */
         bool lossy;       /* exit records were lost: ask all tasks that are left, zombies too, as soon as possible */
-        uint64_t exits_lost_seen, events_lost_seen, losses_checked_nsec;
+        uint64_t exits_lost_seen, events_lost_seen, events_lost_told, losses_checked_nsec;
         uint64_t aged_nsec;          /* CLOCK_MONOTONIC: when tasks that are gone were last forgotten */
         uint64_t started_since_nsec; /* of a query: samples of tasks that started before are not for the accounting; 0: all are */
         uint64_t started_nsec;  /* CLOCK_BOOTTIME */
+        uint64_t drained_nsec;
         uint64_t last_poll_nsec;
         uint64_t budget_checked_nsec, budget_used_nsec; /* when, and the daemon's CPU time for sampling then */
         uint64_t events_cpu_nsec; /* CPU time that events took, which is not sampling's */
@@ -75,6 +104,9 @@ int collector_start(
                 const struct config *config,
                 struct health *health,
                 struct recorder *recorder); /* NULL: nothing is recorded */
+/* Takes over from another configuration what can change while it runs. Returns 0, or a negative errno: then all is as it was. */
+int collector_reconfigure(struct collector *c, const struct config *config);
+
 void collector_done(struct collector *c);
 
 void collector_fill_status(struct collector *c, struct status_facts *ret);

@@ -182,6 +182,9 @@ static int add_listen(struct config *c, const char *word, struct config_error *e
         if (!address_is_valid(word))
                 return bad_value(error, "holds %s, which is no address to listen on. Write 127.0.0.1:10066, [::1]:10066 or "
                                  ":10066 (all addresses)", word);
+        for (unsigned i = 0; i < c->n_listen; i++)
+                if (strcmp(c->listen[i], word) == 0)
+                        return bad_value(error, "names %s twice", word);
         if (c->n_listen == CONFIG_LISTEN_MAX)
                 return bad_value(error, "has more than %d addresses", CONFIG_LISTEN_MAX);
 
@@ -328,6 +331,27 @@ static bool is_later_key(const char *section, const char *name) {
         return false;
 }
 
+/* What the operator is shown of a reload that failed, beside the log. */
+static char first_fault[384];
+
+const char *config_fault(void) {
+        return first_fault[0] ? first_fault : NULL;
+}
+
+static void log_fault(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void log_fault(const char *format, ...) {
+        char text[1024];
+        va_list ap;
+
+        va_start(ap, format);
+        vsnprintf(text, sizeof(text), format, ap);
+        va_end(ap);
+
+        if (!first_fault[0])
+                snprintf(first_fault, sizeof(first_fault), "%.*s", (int) sizeof(first_fault) - 1, text);
+        log_error("%s", text);
+}
+
 struct config_reader {
         struct config *config;
         const char *source; /* file name, or NULL for the command line */
@@ -357,9 +381,9 @@ static void apply(struct config_reader *reader, const char *section, const char 
                 /* An empty value takes back what was set before, as in systemd's files. */
                 int r = key->set(reader->config, *value ? value : key->by_default, &error);
                 if (r == -EINVAL)
-                        log_error("%s%s.%s=%s %s.", place, section, name, value, error.text);
+                        log_fault("%s%s.%s=%s %s.", place, section, name, value, error.text);
                 else if (r < 0)
-                        log_error_errno(r, "%s%s.%s=", place, section, name);
+                        log_fault("%s%s.%s=: %s", place, section, name, strerror(-r));
                 if (r < 0)
                         reader->result = r;
                 return;
@@ -371,7 +395,7 @@ static void apply(struct config_reader *reader, const char *section, const char 
         } else if (reader->source)
                 log_warning("%sUnknown key %s.%s=, ignored. See delayd.conf(5).", place, section, name);
         else {
-                log_error("--set: there is no key %s.%s=. See delayd.conf(5).", section, name);
+                log_fault("--set: there is no key %s.%s=. See delayd.conf(5).", section, name);
                 reader->result = -EINVAL;
         }
 }
@@ -407,7 +431,7 @@ static int on_key(void *user, const char *section, const char *name, const char 
 
 static void refuse_line(struct config_reader *reader) {
         if (reader->wants_key && !reader->has_key) {
-                log_error("%s:%u: This is neither a [Section] nor a Key=value line.", reader->source, reader->line);
+                log_fault("%s:%u: This is neither a [Section] nor a Key=value line.", reader->source, reader->line);
                 reader->result = -EINVAL;
         }
         reader->wants_key = false;
@@ -444,6 +468,11 @@ static char *read_line(char *buf, int size, void *stream) {
         return buf;
 }
 
+static int cannot_read(const char *path, int error) {
+        log_fault("Cannot read the configuration %s: %s", path, strerror(error));
+        return -error;
+}
+
 static int read_file(struct config *config, const char *path, bool required) {
         struct config_reader reader = { .config = config, .source = path };
         _cleanup_fclose_ FILE *file = fopen(path, "re");
@@ -451,7 +480,7 @@ static int read_file(struct config *config, const char *path, bool required) {
         if (!file) {
                 if (errno == ENOENT && !required)
                         return 0;
-                return log_error_errno(errno, "Cannot read the configuration file %s", path);
+                return cannot_read(path, errno);
         }
 
         reader.file = file;
@@ -459,11 +488,11 @@ static int read_file(struct config *config, const char *path, bool required) {
         free(reader.text);
 
         if (line > 0 && reader.result >= 0) {
-                log_error("%s:%d: This line cannot be understood.", path, line);
+                log_fault("%s:%d: This line cannot be understood.", path, line);
                 return -EINVAL;
         }
         if (ferror(file))
-                return log_error_errno(EIO, "Cannot read the configuration file %s", path);
+                return cannot_read(path, EIO);
 
         return reader.result;
 }
@@ -484,7 +513,7 @@ static int read_drop_ins(struct config *config, const char *path) {
 
         int n = scandir(directory, &entries, is_drop_in, alphasort);
         if (n < 0)
-                return errno == ENOENT ? 0 : log_error_errno(errno, "Cannot read %s", directory);
+                return errno == ENOENT ? 0 : cannot_read(directory, errno);
 
         for (int i = 0; i < n; i++) {
                 _cleanup_free_ char *file = NULL;
@@ -512,7 +541,7 @@ static int apply_setting(struct config *config, const char *setting) {
 
         char *value = strchr(section, '='), *name = value ? memchr(section, '.', (size_t) (value - section)) : NULL;
         if (!value || !name) {
-                log_error("--set %s: expected Section.Key=VALUE, such as Collect.PollInterval=2s.", setting);
+                log_fault("--set %s: expected Section.Key=VALUE, such as Collect.PollInterval=2s.", setting);
                 return -EINVAL;
         }
 
@@ -526,6 +555,7 @@ int config_load(const char *path, bool required, char *const *settings, size_t n
         _cleanup_(config_done) struct config config = {};
         int r, result = 0;
 
+        first_fault[0] = '\0';
         for (size_t i = 0; i < sizeof(config_keys) / sizeof(config_keys[0]); i++) {
                 struct config_error error = {};
 

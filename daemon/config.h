@@ -47,6 +47,9 @@ struct config {
  */
 int config_load(const char *path, bool required, char *const *settings, size_t n_settings, struct config *ret);
 
+/* The first fault of the last load, with file and line; NULL: it had none. */
+const char *config_fault(void);
+
 /*
  * Whether Metrics.Include= and Exclude= let a cgroup have series of its own; userdata is the configuration. A "*"
  * stands for slashes, too.

@@ -1,22 +1,38 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include <errno.h>
 #include <getopt.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <systemd/sd-daemon.h>
 #include <systemd/sd-event.h>
 #include <unistd.h>
 
 #include "collect.h"
 #include "config.h"
+#include "kernel/monotonic.h"
+#include "listeners.h"
 #include "log.h"
 #include "passed-fds.h"
 #include "recorder.h"
+#include "reload.h"
 #include "replay.h"
 #include "serve/bus.h"
-#include "serve/http.h"
+
+/* The shortest that the kernel takes. */
+#define SLICE_NSEC 100000U
+
+/* struct sched_attr of include/uapi/linux/sched/types.h, which does not go with sched.h. */
+struct scheduling {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t runtime, deadline, period;
+};
 
 static const char *arg_config = CONFIG_FILE;
 static bool arg_config_required = false;
@@ -37,7 +53,7 @@ struct daemon {
         struct view view;
         sd_event *event;
         struct passed_fds passed;
-        struct http_server *http[CONFIG_LISTEN_MAX];
+        struct listeners listeners;
         struct bus_server *bus;
 };
 
@@ -142,44 +158,6 @@ static void view_fill_status(struct status_facts *ret, void *userdata) {
                 collector_fill_status(&d->collector, ret);
 }
 
-/* Serves on the sockets of delayd-http.socket. Returns how many there are. */
-static int serve_passed(struct daemon *d) {
-        unsigned n = 0;
-
-        for (int fd; (fd = passed_fds_take(&d->passed, "http")) >= 0; n++) {
-                if (n == CONFIG_LISTEN_MAX) {
-                        close(fd);
-                        log_error("More than %d sockets were passed.", CONFIG_LISTEN_MAX);
-                        return -E2BIG;
-                }
-
-                int r = http_server_new_from_fd(d->event, fd, &d->view, &d->http[n]);
-                if (r < 0)
-                        return r;
-        }
-
-        if (n > 0 && d->config.listen_chosen)
-                log_warning("Metrics.Listen= is not used, for systemd passes the sockets: change ListenStream= with "
-                            "'systemctl edit delayd-http.socket'.");
-        return (int) n;
-}
-
-static int serve_http(struct daemon *d) {
-        int r = serve_passed(d);
-        if (r != 0)
-                return r;
-
-        for (unsigned i = 0; i < d->config.n_listen; i++) {
-                r = http_server_new(d->event, d->config.listen[i], &d->view, &d->http[i]);
-
-                /* A host without IPv6 still serves the other addresses. */
-                if (r < 0 && r != -EAFNOSUPPORT && r != -EADDRNOTAVAIL)
-                        return r;
-        }
-
-        return 0;
-}
-
 static int start_serving(struct daemon *d) {
         int r;
 
@@ -194,7 +172,7 @@ static int start_serving(struct daemon *d) {
                 .n_buckets = d->config.n_buckets,
         };
 
-        r = serve_http(d);
+        r = listeners_open(&d->listeners, d->event, &d->view, &d->health, &d->config, &d->passed);
         if (r < 0)
                 return r;
 
@@ -214,6 +192,11 @@ static int run_replay(struct daemon *d) {
 
         if (r < 0)
                 return r;
+
+        /* What /metrics shows is the choice of whoever serves, not of the recording. */
+        struct cgroup_table *cgroups = &replay_accounting(d->replay)->cgroups;
+        cgroups->may_export = config_may_export;
+        cgroups->may_export_userdata = &d->config;
 
         do {
                 r = replay_step(d->replay);
@@ -240,6 +223,37 @@ static int start_source(struct daemon *d) {
         return arg_replay ? run_replay(d) : collector_start(&d->collector, d->event, &d->config, &d->health, d->recorder);
 }
 
+static void say_ready(const struct daemon *d) {
+        (void) sd_notify(0, d->replay ? "READY=1\nSTATUS=Showing a recording." : "READY=1\nSTATUS=Watching.");
+}
+
+static int on_reload(sd_event_source *source, const struct signalfd_siginfo *info, void *userdata) {
+        struct daemon *d = userdata;
+        const struct reload reload = {
+                .in_force = &d->config,
+                .health = &d->health,
+                .view = &d->view,
+                .listeners = &d->listeners,
+                .collector = d->replay ? NULL : &d->collector,
+        };
+        struct config config;
+
+        if (!d->view.ready)
+                return 0; /* it has just been read */
+
+        (void) sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%llu\nSTATUS=Reloading the configuration.",
+                          (unsigned long long) (monotonic_nsec() / NSEC_PER_USEC));
+
+        int r = config_load(arg_config, arg_config_required, arg_settings, arg_n_settings, &config);
+        if (r < 0)
+                reload_failed(&reload, config_fault());
+        else if (reload_apply(&reload, &config) < 0)
+                reload_failed(&reload, NULL);
+
+        say_ready(d);
+        return 0;
+}
+
 static int run(struct daemon *d) {
         int r;
 
@@ -254,6 +268,10 @@ static int run(struct daemon *d) {
                 if (r < 0)
                         return log_error_errno(r, "Cannot handle signals");
         }
+
+        r = sd_event_add_signal(d->event, NULL, SIGHUP | SD_EVENT_SIGNAL_PROCMASK, on_reload, d);
+        if (r < 0)
+                return log_error_errno(r, "Cannot handle signals");
 
         /* Writing to a pipe without a reader or past a limit is an error to us, and none to die of. */
         (void) signal(SIGPIPE, SIG_IGN);
@@ -272,7 +290,7 @@ static int run(struct daemon *d) {
                 return r;
         passed_fds_done(&d->passed);
 
-        (void) sd_notify(0, d->replay ? "READY=1\nSTATUS=Showing a recording." : "READY=1\nSTATUS=Watching.");
+        say_ready(d);
         r = sd_event_loop(d->event);
         (void) sd_notify(0, "STOPPING=1");
 
@@ -284,8 +302,7 @@ static int run(struct daemon *d) {
 
 static void stop(struct daemon *d) {
         bus_server_free(d->bus);
-        for (unsigned i = 0; i < CONFIG_LISTEN_MAX; i++)
-                http_server_free(d->http[i]);
+        listeners_close(&d->listeners);
         collector_done(&d->collector);
         d->recorder = recorder_free(d->recorder);
         d->replay = replay_free(d->replay);
@@ -295,11 +312,27 @@ static void stop(struct daemon *d) {
         config_done(&d->config);
 }
 
+/*
+ * Whoever ends within a millisecond has to be looked at before. Since Linux 6.12 a task that asks for short
+ * slices is let in at once, rather than when another one has used up its own.
+ */
+static void ask_for_short_slices(void) {
+        struct scheduling attr = {};
+
+        if (syscall(SYS_sched_getattr, 0, &attr, sizeof(attr), 0) < 0 || attr.policy != SCHED_OTHER)
+                return;
+
+        attr.size = sizeof(attr);
+        attr.runtime = SLICE_NSEC;
+        (void) syscall(SYS_sched_setattr, 0, &attr, 0); /* refused or ignored where the kernel cannot do that */
+}
+
 int main(int argc, char *argv[]) {
         struct daemon d = {};
         int r;
 
         log_open();
+        ask_for_short_slices();
 
         r = parse_arguments(argc, argv);
         if (r > 0) {

@@ -170,6 +170,10 @@ static void encode_accounting(const struct recording_event *event, struct writer
         case ACCOUNTING_VANISHED:
                 put32(w, a->tid);
                 break;
+        case ACCOUNTING_DOUBT:
+                put32(w, a->doubt.tid);
+                put8(w, (uint8_t) a->doubt.doubt);
+                break;
         case ACCOUNTING_SWEEP_BEGIN:
         case ACCOUNTING_SWEEP_END:
         case ACCOUNTING_AGE:
@@ -233,6 +237,11 @@ static void decode_accounting(struct reader *r, struct recording_event *ret) {
         case ACCOUNTING_EXEC:
         case ACCOUNTING_VANISHED:
                 a->tid = get32(r);
+                break;
+        case ACCOUNTING_DOUBT:
+                a->doubt.tid = get32(r);
+                a->doubt.doubt = (enum accounting_doubt) get8(r);
+                r->bad = r->bad || a->doubt.doubt > DOUBT_LOST;
                 break;
         case ACCOUNTING_SWEEP_BEGIN:
         case ACCOUNTING_SWEEP_END:

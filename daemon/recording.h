@@ -23,7 +23,7 @@
 
 /* What each event is on the wire; numbers are never used again for something else. */
 enum recording_type {
-        RECORDING_ACCOUNTING = 1, /* 1 to 13: an accounting_event without a sample, RECORDING_ACCOUNTING + its type */
+        RECORDING_ACCOUNTING = 1, /* 1 to 14: an accounting_event without a sample, RECORDING_ACCOUNTING + its type */
         RECORDING_META = 64,      /* the first event, once */
         RECORDING_SETTINGS,
         RECORDING_FACTS,

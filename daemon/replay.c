@@ -150,6 +150,12 @@ static int apply_accounting(struct replay *r, const struct recording_event *even
         case ACCOUNTING_AGE:
                 accounting_age(a, r->now_nsec);
                 return 0;
+        case ACCOUNTING_DOUBT:
+                if (e->doubt.tid)
+                        accounting_doubt_task(a, e->doubt.tid);
+                else
+                        accounting_doubt(a, e->doubt.doubt);
+                return 0;
         case ACCOUNTING_PRESSURE:
         case ACCOUNTING_LOOKED_UP: /* this accounting has not asked: nothing to do with it */
         case ACCOUNTING_EVENT_COUNT:
@@ -233,7 +239,14 @@ static int apply(struct replay *r, const struct recording_event *event) {
 }
 
 /* What the kernel answered then follows in the recording, after cgroups that were found on the way. */
-static int lookup(uint32_t tid, uint32_t tgid, uint64_t *ret_key, enum attribution_source *ret_source, void *userdata) {
+static int lookup(
+                uint32_t tid,
+                uint32_t tgid,
+                bool ended,
+                uint64_t *ret_key,
+                enum attribution_source *ret_source,
+                void *userdata) {
+
         struct replay *r = userdata;
         struct recording_event event;
 

@@ -5,7 +5,7 @@
 
 #include <delayd/limits.h>
 
-#include "core/accounting.h"
+#include "core/accounting-internal.h"
 #include "core/delta.h"
 #include "core/plausibility.h"
 #include "core/witness.h"
@@ -21,13 +21,6 @@
 
 /* So many minor faults without a single copy on write: no process gets that far with delay accounting on. */
 #define UNACCOUNTED_MINOR_FAULTS 100
-
-/* Nobody watches as a rule: one test then, and the event is not even made. */
-#define OBSERVE(a, ...)                                                                            \
-        do {                                                                                      \
-                if (__builtin_expect((a)->observe != NULL, 0))                                    \
-                        (a)->observe(&(const struct accounting_event) { __VA_ARGS__ }, (a)->observe_userdata); \
-        } while (0)
 
 int accounting_new(const struct accounting_config *config, struct accounting **ret) {
         struct accounting *a = calloc(1, sizeof(*a));
@@ -64,6 +57,20 @@ struct accounting *accounting_free(struct accounting *a) {
         cgroup_table_done(&a->cgroups);
         free(a);
         return NULL;
+}
+
+int accounting_reconfigure(struct accounting *a, uint64_t now_nsec, const struct accounting_config *config) {
+        if (config->poll_interval_nsec != a->config.poll_interval_nsec) {
+                int r = schedule_set_interval(&a->schedule, config->poll_interval_nsec, now_nsec);
+                if (r < 0)
+                        return r;
+        }
+
+        a->config.poll_interval_nsec = config->poll_interval_nsec;
+        a->config.max_cgroups = a->cgroups.max_cgroups = config->max_cgroups;
+        a->config.max_exported = a->cgroups.max_exported = config->max_exported;
+        a->config.retention_nsec = a->cgroups.retention_nsec = config->retention_nsec;
+        return 0;
 }
 
 void accounting_observe(struct accounting *a, accounting_observe_fn observe, void *userdata) {
@@ -129,13 +136,14 @@ static int add_task(
 }
 
 int accounting_fork(struct accounting *a, uint64_t now_nsec, const struct fork_event *event) {
-        const struct task *parent = task_newest(&a->tasks, event->parent_tid);
+        /* It may have ended since, and an answer to a poll have said so. */
+        const struct task *parent = hash_get(&a->tasks.by_tid, event->parent_tid);
         struct task *child = task_newest(&a->tasks, event->tid);
         uint64_t earliest = event->time_nsec > FORK_EVENT_LATENESS_NSEC ? event->time_nsec - FORK_EVENT_LATENESS_NSEC : 0;
 
         OBSERVE(a, .type = ACCOUNTING_FORK, .now_nsec = now_nsec, .fork = *event);
         if (!parent)
-                parent = task_newest(&a->tasks, event->parent_tgid);
+                parent = hash_get(&a->tasks.by_tid, event->parent_tgid);
 
         /* The parent's own entry may be the one that the child's number replaces. */
         struct cgroup *cgroup = parent ? parent->cgroup : NULL;
@@ -163,8 +171,8 @@ int accounting_fork(struct accounting *a, uint64_t now_nsec, const struct fork_e
                 return 1;
 
         task_set_cgroup(child, cgroup, ATTRIBUTION_CACHE);
-        child->inherited = true;
-        return 0;
+        attribution_inherit(a, child, event);
+        return child->to_check ? 2 : 0;
 }
 
 /* The sum of all that a task has accounted, to tell which of several threads went on. */
@@ -235,6 +243,12 @@ bool accounting_would_move(const struct accounting *a, uint64_t monotonic_nsec, 
                 && task->cgroup != cgroup_table_get(&a->cgroups, cgroup_key);
 }
 
+bool accounting_is_in(const struct accounting *a, uint32_t tid, uint64_t cgroup_key) {
+        const struct task *task = task_newest(&a->tasks, tid);
+
+        return task && task->attribution == ATTRIBUTION_CACHE && task->cgroup == cgroup_table_get(&a->cgroups, cgroup_key);
+}
+
 int accounting_place(struct accounting *a, uint64_t now_nsec, uint32_t tid, uint32_t tgid, uint64_t cgroup_key) {
         struct task *task = task_newest(&a->tasks, tid);
         const struct task *latest = hash_get(&a->tasks.by_tid, tid);
@@ -254,15 +268,11 @@ int accounting_place(struct accounting *a, uint64_t now_nsec, uint32_t tid, uint
         if (tgid != 0)
                 task_set_tgid(&a->tasks, task, tgid);
         task->generation = a->generation;
-        task->inherited = false;
 
         struct cgroup *cgroup = cgroup_table_get(&a->cgroups, cgroup_key);
         if (cgroup != task->cgroup && task->sampled)
                 task->settling = 2;
-        if (cgroup != task->cgroup || task->attribution == ATTRIBUTION_NONE)
-                task_set_cgroup(task, cgroup,
-                                cgroup == a->cgroups.unattributed ? ATTRIBUTION_NONE : ATTRIBUTION_CACHE);
-
+        attribution_place(a, task, cgroup);
         return 0;
 }
 
@@ -414,16 +424,20 @@ static void judge_unaccounted(struct accounting *a, struct task *task, const str
         task->unaccounted = unaccounted;
 }
 
+static void take_baseline(struct task_baseline *baseline, const struct task_sample *sample, enum delay_kind kind) {
+        *baseline = (struct task_baseline) {
+                .count = (uint32_t) sample->delays[kind].count,
+                .total_nsec = sample->delays[kind].total_nsec,
+                .max_nsec = sample->delays[kind].max_nsec,
+                .min_nsec = sample->delays[kind].min_nsec,
+                .refused_nsec = plausibility_refused_at_first(sample, kind),
+        };
+}
+
 static void take_baselines(struct accounting *a, struct task *task, const struct task_sample *sample) {
         for (unsigned kind = 0; kind < DELAY_KIND_COUNT; kind++)
                 if (delay_kind_in(a->config.kinds, kind))
-                        task->baseline[a->kind_slot[kind]] = (struct task_baseline) {
-                                .count = (uint32_t) sample->delays[kind].count,
-                                .total_nsec = sample->delays[kind].total_nsec,
-                                .max_nsec = sample->delays[kind].max_nsec,
-                                .min_nsec = sample->delays[kind].min_nsec,
-                                .refused_nsec = plausibility_refused_at_first(sample, kind),
-                        };
+                        take_baseline(&task->baseline[a->kind_slot[kind]], sample, kind);
 }
 
 /* Accounts what has changed since the task's last sample. Returns the most waits of any kind, or a negative errno. */
@@ -442,6 +456,11 @@ static int64_t account_deltas(
 
                 if (!delay_kind_in(a->config.kinds & sample->kinds, kind))
                         continue;
+
+                if (baseline->unknown) {
+                        take_baseline(baseline, sample, kind);
+                        continue;
+                }
 
                 plausibility_bounds(task, baseline, sample, kind, &bounds);
                 if (kind == DELAY_BLKIO && sample->delays[kind].total_nsec - baseline->total_nsec >= WITNESS_FROM_NSEC)
@@ -504,35 +523,6 @@ static int64_t take_sample(
         return waits;
 }
 
-/* Finds the cgroup of a task that nobody has told of: asks the kernel, then the process and the parent. */
-static void attribute(struct accounting *a, struct task *task, uint32_t ppid) {
-        enum attribution_source source = ATTRIBUTION_NONE;
-        uint64_t key = CGROUP_KEY_UNATTRIBUTED;
-        struct cgroup *cgroup = NULL;
-
-        if (a->config.lookup) {
-                int r = a->config.lookup(task->tid, task->tgid, &key, &source, a->config.userdata);
-
-                OBSERVE(a, .type = ACCOUNTING_LOOKED_UP, .lookup = { task->tid, r, key, source });
-                if (r >= 0)
-                        cgroup = cgroup_table_find(&a->cgroups, key);
-        }
-
-        if (!cgroup) {
-                const struct task *relative = task->tgid && task->tgid != task->tid ? task_newest(&a->tasks, task->tgid) : NULL;
-
-                if (!relative && ppid)
-                        relative = task_newest(&a->tasks, ppid);
-                if (relative && relative->attribution != ATTRIBUTION_NONE) {
-                        cgroup = relative->cgroup;
-                        source = ATTRIBUTION_PARENT;
-                }
-        }
-
-        if (cgroup)
-                task_set_cgroup(task, cgroup, source);
-}
-
 int accounting_live_sample(struct accounting *a, uint64_t now_nsec, const struct task_sample *sample) {
         struct task *task = task_of_live_sample(&a->tasks, sample);
 
@@ -548,8 +538,7 @@ int accounting_live_sample(struct accounting *a, uint64_t now_nsec, const struct
                         return r;
         }
 
-        if (task->attribution == ATTRIBUTION_NONE)
-                attribute(a, task, sample->ppid);
+        attribution_settle_live(a, task, sample);
 
         int64_t waits = take_sample(a, now_nsec, task, sample, false);
         if (waits < 0)
@@ -571,8 +560,7 @@ int accounting_exit_sample(struct accounting *a, uint64_t now_nsec, const struct
                         return r;
         }
 
-        if (task->attribution == ATTRIBUTION_NONE)
-                attribute(a, task, sample->ppid);
+        attribution_settle_exit(a, task, sample);
 
         int64_t waits = take_sample(a, now_nsec, task, sample, true);
 

@@ -27,9 +27,9 @@
 /* How the cgroup of a task became known; the order is that of trust. */
 enum attribution_source {
         ATTRIBUTION_CACHE,  /* known while the task lived: sweep, fork or exec event, migration notice */
-        ATTRIBUTION_PIDFD,  /* asked at exit through a pidfd */
-        ATTRIBUTION_PROCFS, /* asked at exit in /proc */
-        ATTRIBUTION_PARENT, /* taken from the thread group or the parent */
+        ATTRIBUTION_PIDFD,  /* asked at exit through a pidfd, and not what was known */
+        ATTRIBUTION_PROCFS, /* the same, asked in /proc */
+        ATTRIBUTION_PARENT, /* taken from the thread group or the parent, and in doubt */
         ATTRIBUTION_NONE,   /* unattributed */
         ATTRIBUTION_SOURCE_COUNT,
 };
@@ -47,11 +47,24 @@ enum reject_reason {
 const char *reject_reason_name(enum reject_reason reason);
 
 /*
- * Asks the kernel for the cgroup of a task that is not known, at its exit. Returns 0 and sets
- * *ret_key and *ret_source, or a negative errno.
+ * Asks the kernel for the cgroup of a task, one that lives or one whose exit record has come. Returns 0
+ * and sets *ret_key and *ret_source, or a negative errno.
  */
 typedef int (*accounting_lookup_fn)(
-                uint32_t tid, uint32_t tgid, uint64_t *ret_key, enum attribution_source *ret_source, void *userdata);
+                uint32_t tid,
+                uint32_t tgid,
+                bool ended,
+                uint64_t *ret_key,
+                enum attribution_source *ret_source,
+                void *userdata);
+
+/* How far to trust what is known of where tasks are. */
+enum accounting_doubt {
+        DOUBT_NONE,
+        DOUBT_INHERITED, /* some tasks were moved: it may have been one of those that inherited their cgroup */
+        DOUBT_ALL,       /* some task was moved, and it is not known which */
+        DOUBT_LOST,      /* events were lost: as DOUBT_ALL, and what is inherited now stays in doubt until it is seen */
+};
 
 /* A task was forked; see accounting_fork(). */
 struct fork_event {
@@ -79,6 +92,7 @@ enum accounting_event_type {
         ACCOUNTING_AGE,
         ACCOUNTING_LOOKED_UP,   /* the answer of accounting_lookup_fn: follows the event that asked, as do events that came up while it was asked */
         ACCOUNTING_PRESSURE,    /* the answer of accounting_pressure_fn, in the same way */
+        ACCOUNTING_DOUBT,       /* now_nsec is 0; tid 0: of all tasks */
         ACCOUNTING_EVENT_COUNT,
 };
 
@@ -107,6 +121,10 @@ struct accounting_event {
                         uint32_t n_cpus;
                         uint64_t stall_nsec;
                 } pressure;
+                struct {
+                        uint32_t tid;
+                        enum accounting_doubt doubt;
+                } doubt;
                 const struct task_sample *sample;
                 uint32_t tid; /* EXEC, VANISHED */
         };
@@ -145,6 +163,7 @@ struct accounting {
         struct task_table tasks;
         struct schedule schedule;
         uint16_t generation;
+        enum accounting_doubt doubt;
 
         struct witness witness;
         struct history_list gone; /* histories of tasks that are gone */
@@ -166,6 +185,12 @@ int accounting_ask_pressure(struct accounting *a, uint64_t now_nsec, uint64_t ke
 int accounting_new(const struct accounting_config *config, struct accounting **ret);
 struct accounting *accounting_free(struct accounting *a);
 
+/*
+ * Takes over from another configuration what can change while it runs: max_cgroups, max_exported, retention_nsec and
+ * poll_interval_nsec. Cgroups that there are stay what they are. Returns 0, or -ENOMEM: then nothing has changed.
+ */
+int accounting_reconfigure(struct accounting *a, uint64_t now_nsec, const struct accounting_config *config);
+
 /* From now on observe() is told of each event; NULL ends that. */
 void accounting_observe(struct accounting *a, accounting_observe_fn observe, void *userdata);
 
@@ -176,7 +201,8 @@ void accounting_cgroup_removed(struct accounting *a, uint64_t now_nsec, uint64_t
 
 /*
  * A task was forked. The child starts in its parent's cgroup; for a thread the parent is its own group.
- * Returns 0; 1 if the parent's cgroup is not known, so that the child's should be looked up; -ENOMEM.
+ * Returns 0; 1 if the parent's cgroup is not known, so that the child's should be looked up; 2 if
+ * the child will be asked for at its exit, to know the parent's habits; -ENOMEM.
  */
 int accounting_fork(struct accounting *a, uint64_t now_nsec, const struct fork_event *event);
 
@@ -196,8 +222,20 @@ bool accounting_exec_ends_threads(const struct accounting *a, uint32_t tgid);
  */
 bool accounting_would_move(const struct accounting *a, uint64_t monotonic_nsec, uint32_t tid, uint64_t cgroup_key);
 
+/* True if the task is known to be in this cgroup already. */
+bool accounting_is_in(const struct accounting *a, uint32_t tid, uint64_t cgroup_key);
+
 /* A task is (now) in this cgroup. Adds it if it is not known. tgid 0: not known. */
 int accounting_place(struct accounting *a, uint64_t now_nsec, uint32_t tid, uint32_t tgid, uint64_t cgroup_key);
+
+/*
+ * Something may have been missed: what is known is looked at again at the exits that follow, and is from
+ * the weaker source ATTRIBUTION_PARENT if the kernel cannot answer any more. Until the next call.
+ */
+void accounting_doubt(struct accounting *a, enum accounting_doubt doubt);
+
+/* The same for one task, until it is placed. */
+void accounting_doubt_task(struct accounting *a, uint32_t tid);
 
 /*
  * Sweeps: between begin and end, accounting_place() is called for every task that exists. The end

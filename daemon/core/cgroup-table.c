@@ -121,6 +121,7 @@ void cgroup_table_done(struct cgroup_table *t) {
         }
         hash_free(&t->by_key);
         hash_free(&t->beyond);
+        hash_free(&t->beyond_before);
         if (t->other)
                 cgroup_free(t->other);
         *t = (struct cgroup_table) {};
@@ -234,7 +235,7 @@ int cgroup_table_add(
         else {
                 c = t->overflow;
                 r = hash_put(&t->beyond, key, c);
-                t->overflowed += r >= 0;
+                t->overflowed += r >= 0 && !hash_get(&t->beyond_before, key);
         }
 
         if (r < 0)
@@ -242,6 +243,54 @@ int cgroup_table_add(
         if (ret)
                 *ret = c;
         return 0;
+}
+
+int cgroup_table_restore(struct cgroup_table *t, const struct cgroup_saved *saved, struct cgroup **ret) {
+        struct cgroup *c;
+
+        if (saved->key == CGROUP_KEY_UNATTRIBUTED || saved->key == CGROUP_KEY_OVERFLOW || saved->key == CGROUP_KEY_OTHER) {
+                *ret = saved->key == CGROUP_KEY_UNATTRIBUTED ? t->unattributed
+                        : saved->key == CGROUP_KEY_OVERFLOW  ? t->overflow
+                                                             : t->other;
+                (*ret)->exported = (*ret)->exported || saved->exported;
+                return 0;
+        }
+
+        if (saved->path[0] != '/' || saved->removed_nsec == 0)
+                return -EINVAL;
+
+        int r = cgroup_new(saved->key, saved->path, &c);
+        if (r < 0)
+                return r;
+
+        r = hash_put(&t->by_key, saved->key, c);
+        if (r < 0) {
+                cgroup_free(c);
+                return r;
+        }
+
+        c->added_nsec = saved->added_nsec;
+        c->removed_nsec = saved->removed_nsec;
+        c->exported = saved->exported;
+        t->exported += c->exported;
+        t->other->exported = t->other->exported || !c->exported;
+        t->removed++;
+
+        *ret = c;
+        return 0;
+}
+
+int cgroup_table_restore_parent(struct cgroup *cgroup, struct cgroup *parent) {
+        if (cgroup->parent || strcmp(parent->path, cgroup->path) == 0 || !is_above(parent->path, cgroup->path))
+                return -EINVAL;
+
+        cgroup->parent = parent;
+        parent->children++;
+        return 0;
+}
+
+int cgroup_table_restore_beyond(struct cgroup_table *t, uint64_t key) {
+        return hash_put(&t->beyond_before, key, t->overflow);
 }
 
 void cgroup_table_remove(struct cgroup_table *t, uint64_t now_nsec, uint64_t key) {
@@ -284,6 +333,8 @@ void cgroup_table_age(struct cgroup_table *t, uint64_t now_nsec) {
         if (t->removed > 0)
                 while (drop_batch(t, now_nsec) > 0)
                         ;
+
+        hash_free(&t->beyond_before); /* those that still exist have been added by now */
 
         if (now_nsec < t->aged_nsec + AGE_INTERVAL_NSEC)
                 return;

@@ -44,6 +44,7 @@ struct cgroup {
 struct cgroup_table {
         struct hash_table by_key;
         struct hash_table beyond; /* keys of cgroups that exist but found no place: all are the overflow entry */
+        struct hash_table beyond_before; /* the same of the daemon before: these are counted already */
         struct cgroup *unattributed;
         struct cgroup *overflow;
         struct cgroup *other;
@@ -87,6 +88,26 @@ int cgroup_table_add(
                 uint64_t parent_key,
                 const char *path,
                 struct cgroup **ret);
+
+/* What a saved state says of a cgroup; of the entries that are no cgroups only key and exported matter. */
+struct cgroup_saved {
+        uint64_t key;
+        const char *path;
+        uint64_t added_nsec, removed_nsec; /* removed_nsec is not 0 */
+        bool exported;
+};
+
+/*
+ * Makes the entry as it was, or finds the one that is no cgroup. A cgroup counts as removed until it is added
+ * again: who knows what was removed meanwhile. Returns -EEXIST, -EINVAL, -ENOMEM.
+ */
+int cgroup_table_restore(struct cgroup_table *t, const struct cgroup_saved *saved, struct cgroup **ret);
+
+/* Links a restored cgroup to its ancestor. Returns -EINVAL if it is none by its path. */
+int cgroup_table_restore_parent(struct cgroup *cgroup, struct cgroup *parent);
+
+/* The key of a cgroup that found no place before: it is not counted a second time. */
+int cgroup_table_restore_beyond(struct cgroup_table *t, uint64_t key);
 
 /* Marks the cgroup as removed; its numbers stay for the retention. Unknown keys are ignored. */
 void cgroup_table_remove(struct cgroup_table *t, uint64_t now_nsec, uint64_t key);

@@ -8,7 +8,7 @@
 _Static_assert(sizeof(void *) != 8 || sizeof(struct delay_slot) == 72, "as its header says");
 _Static_assert(HISTOGRAM_BUCKET_COUNT <= UINT8_MAX, "a bucket's number fits into a byte");
 
-static uint64_t load_count(const struct delay_slot *slot, unsigned i) {
+uint64_t delay_slot_count(const struct delay_slot *slot, unsigned i) {
         switch (slot->count_size) {
         case 1:
                 return ((const uint8_t *) slot->counts)[i];
@@ -44,7 +44,7 @@ static uint8_t size_of_count(uint64_t count) {
 static uint64_t count_of_bucket(const struct delay_slot *slot, unsigned bucket) {
         bool in_span = bucket >= slot->first && bucket - slot->first < slot->n;
 
-        return in_span ? load_count(slot, bucket - slot->first) : 0;
+        return in_span ? delay_slot_count(slot, bucket - slot->first) : 0;
 }
 
 /* Makes room for counts of the given size in the buckets from first up to, not including, end. */
@@ -69,7 +69,7 @@ static int reserve_counts(struct delay_slot *slot, unsigned first, unsigned end,
         wider.n = (uint8_t) (end - first);
         wider.count_size = count_size;
         for (unsigned i = 0; i < slot->n; i++)
-                store_count(&wider, slot->first - first + i, load_count(slot, i));
+                store_count(&wider, slot->first - first + i, delay_slot_count(slot, i));
 
         free(slot->counts);
         *slot = wider;
@@ -96,7 +96,7 @@ int delay_slot_merge(struct delay_slot *slot, const struct delay_slot *other) {
                 uint8_t count_size = 1;
 
                 for (unsigned i = 0; i < other->n; i++) {
-                        uint64_t count = count_of_bucket(slot, other->first + i) + load_count(other, i);
+                        uint64_t count = count_of_bucket(slot, other->first + i) + delay_slot_count(other, i);
                         uint8_t needed = size_of_count(count);
 
                         count_size = needed > count_size ? needed : count_size;
@@ -109,11 +109,29 @@ int delay_slot_merge(struct delay_slot *slot, const struct delay_slot *other) {
                 for (unsigned i = 0; i < other->n; i++) {
                         unsigned k = other->first - slot->first + i;
 
-                        store_count(slot, k, load_count(slot, k) + load_count(other, i));
+                        store_count(slot, k, delay_slot_count(slot, k) + delay_slot_count(other, i));
                 }
         }
 
         delay_totals_merge(&slot->totals, &other->totals);
+        return 0;
+}
+
+int delay_slot_set_counts(struct delay_slot *slot, unsigned first, unsigned n, const uint64_t counts[]) {
+        uint64_t most = 0;
+
+        if (n == 0)
+                return 0;
+
+        for (unsigned i = 0; i < n; i++)
+                most = counts[i] > most ? counts[i] : most;
+
+        int r = reserve_counts(slot, first, first + n, size_of_count(most));
+        if (r < 0)
+                return r;
+
+        for (unsigned i = 0; i < n; i++)
+                store_count(slot, i, counts[i]);
         return 0;
 }
 
@@ -123,7 +141,7 @@ void delay_slot_sum(
                 uint64_t counts[static HISTOGRAM_BUCKET_COUNT]) {
 
         for (unsigned i = 0; i < slot->n; i++)
-                counts[slot->first + i] += load_count(slot, i);
+                counts[slot->first + i] += delay_slot_count(slot, i);
 
         delay_totals_merge(totals, &slot->totals);
 }

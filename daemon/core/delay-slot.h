@@ -28,6 +28,10 @@ int delay_slot_add(struct delay_slot *slot, unsigned bucket, const struct delay_
 /* Adds all of other to slot. Returns -ENOMEM and changes nothing when memory is short. */
 int delay_slot_merge(struct delay_slot *slot, const struct delay_slot *other);
 
+/* The i-th of slot->n counts, and all of them at once, for a slot that has none yet (-ENOMEM). */
+uint64_t delay_slot_count(const struct delay_slot *slot, unsigned i);
+int delay_slot_set_counts(struct delay_slot *slot, unsigned first, unsigned n, const uint64_t counts[]);
+
 /* Adds the slot to totals and its counts to those of all buckets. */
 void delay_slot_sum(
                 const struct delay_slot *slot,

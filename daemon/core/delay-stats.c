@@ -222,6 +222,45 @@ int delay_stats_reject(struct delay_stats *stats, uint64_t now_nsec, uint64_t wa
         return account(stats, now_nsec, 0, &(struct delay_totals) { .rejected_waits = waits });
 }
 
+int delay_stats_fill(
+                struct delay_stats *stats,
+                uint64_t now_nsec,
+                const struct delay_totals *totals,
+                const uint64_t counts[static HISTOGRAM_BUCKET_COUNT]) {
+
+        struct delay_slot added = { .totals = *totals }, *slot;
+        unsigned first = 0, end = HISTOGRAM_BUCKET_COUNT;
+
+        if (totals->waits == 0 && totals->total_nsec == 0 && totals->rejected_waits == 0)
+                return 0;
+
+        delay_stats_age(stats, now_nsec);
+
+        while (end > 0 && counts[end - 1] == 0)
+                end--;
+        while (first < end && counts[first] == 0)
+                first++;
+        int r = delay_slot_set_counts(&added, first, end - first, counts + first);
+        if (r < 0)
+                return r;
+
+        r = tier_slot(&stats->tiers[0], aligned(stats->latest_nsec, 0), &slot);
+        if (r >= 0) {
+                bool slot_is_new = r > 0;
+
+                r = delay_slot_merge(slot, &added);
+                if (r < 0 && slot_is_new)
+                        tier_drop(&stats->tiers[0], stats->tiers[0].n - 1U, 1);
+        }
+
+        delay_slot_free(&added);
+        return r;
+}
+
+uint64_t delay_tier_width(unsigned tier) {
+        return tier_limits[tier].width_nsec;
+}
+
 uint64_t delay_window_nearest(uint64_t span_nsec) {
         static const uint64_t windows[DELAYD_WINDOW_COUNT] = DELAYD_WINDOWS_NSEC;
         uint64_t nearest = windows[0];

@@ -48,6 +48,7 @@ struct delay_tier {
 };
 
 #define DELAY_TIER_COUNT 3
+#define DELAY_TIER_SLOTS_MAX UINT16_MAX
 
 struct delay_stats {
         struct delay_totals totals;      /* cumulative */
@@ -62,6 +63,18 @@ struct delay_stats *delay_stats_free(struct delay_stats *stats); /* returns NULL
 /* Return -ENOMEM and change nothing when memory is short. */
 int delay_stats_add(struct delay_stats *stats, uint64_t now_nsec, const struct delay_batch *batch);
 int delay_stats_reject(struct delay_stats *stats, uint64_t now_nsec, uint64_t waits);
+
+/*
+ * Puts waits into the windows alone, where they are missing, as of this moment. totals says of them what counts
+ * does not. Returns -ENOMEM and changes nothing when memory is short.
+ */
+int delay_stats_fill(
+                struct delay_stats *stats,
+                uint64_t now_nsec,
+                const struct delay_totals *totals,
+                const uint64_t counts[static HISTOGRAM_BUCKET_COUNT]);
+
+uint64_t delay_tier_width(unsigned tier); /* of its slots */
 
 /* Moves slots that have aged into their coarser tier and drops what is older than an hour. */
 void delay_stats_age(struct delay_stats *stats, uint64_t now_nsec);

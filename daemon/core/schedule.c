@@ -9,9 +9,8 @@
 #define SHARE_START 0.1
 #define SHARE_MIN 0.01 /* less is no burst at all */
 
-void schedule_init(struct schedule *s, uint64_t base_interval_nsec) {
-        *s = (struct schedule) { .burst.share = SHARE_START };
-
+static void set_intervals(struct schedule *s, uint64_t base_interval_nsec) {
+        s->base = 0;
         while (s->base < SCHEDULE_LEVELS - SCHEDULE_IDLE_LEVELS - 1
                && base_interval_nsec >> (s->base + 1) >= SCHEDULE_FASTEST_NSEC)
                 s->base++;
@@ -20,6 +19,11 @@ void schedule_init(struct schedule *s, uint64_t base_interval_nsec) {
         for (unsigned i = 0; i <= s->slowest; i++)
                 s->levels[i].interval_nsec = i <= s->base ? base_interval_nsec >> (s->base - i)
                                                           : base_interval_nsec << (i - s->base);
+}
+
+void schedule_init(struct schedule *s, uint64_t base_interval_nsec) {
+        *s = (struct schedule) { .burst.share = SHARE_START };
+        set_intervals(s, base_interval_nsec);
 }
 
 void schedule_spare_quiet(struct schedule *s, schedule_read_fn read, void *userdata, delay_kind_set kinds) {
@@ -54,6 +58,36 @@ static int level_add(struct schedule *s, unsigned number, struct task *task) {
         task->index = (uint32_t) level->n;
         task->scheduled = true;
         level->tasks[level->n++] = task;
+        return 0;
+}
+
+int schedule_set_interval(struct schedule *s, uint64_t base_interval_nsec, uint64_t now_nsec) {
+        struct schedule fresh = { .burst.share = s->burst.share };
+        struct task **tasks = calloc(s->n + 1, sizeof(*tasks));
+
+        if (!tasks)
+                return -ENOMEM;
+
+        set_intervals(&fresh, base_interval_nsec);
+        fresh.fastest = s->fastest < fresh.base ? s->fastest : fresh.base;
+        fresh.levels[fresh.base].tasks = tasks;
+        fresh.levels[fresh.base].allocated = s->n + 1;
+
+        for (unsigned i = 0; i < SCHEDULE_LEVELS; i++)
+                for (size_t k = 0; k < s->levels[i].n; k++) {
+                        struct task *task = s->levels[i].tasks[k];
+
+                        task->in_burst = false;
+                        task->level = (uint8_t) fresh.base;
+                        task->index = (uint32_t) fresh.n;
+                        task->recent_waits = 0;
+                        task->level_nsec = now_nsec;
+                        tasks[fresh.n++] = task;
+                }
+
+        fresh.levels[fresh.base].n = fresh.n;
+        schedule_done(s);
+        *s = fresh;
         return 0;
 }
 

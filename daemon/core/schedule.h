@@ -108,6 +108,9 @@ void schedule_done(struct schedule *s);
 /* Looks at cgroups with read() before tasks that have not waited for long are asked. */
 void schedule_spare_quiet(struct schedule *s, schedule_read_fn read, void *userdata, delay_kind_set kinds);
 
+/* Another base interval; all tasks start anew at the base level. -ENOMEM: nothing has changed. */
+int schedule_set_interval(struct schedule *s, uint64_t base_interval_nsec, uint64_t now_nsec);
+
 int schedule_add(struct schedule *s, struct task *task, uint64_t now_nsec); /* at the base level; -ENOMEM */
 void schedule_remove(struct schedule *s, struct task *task);
 

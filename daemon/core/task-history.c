@@ -28,7 +28,7 @@ struct task_history *task_history_free(struct task_history *history) {
         return NULL;
 }
 
-static void set_cgroup(struct task_history *history, struct cgroup *cgroup) {
+void task_history_set_cgroup(struct task_history *history, struct cgroup *cgroup) {
         if (history->cgroup == cgroup)
                 return;
 
@@ -72,7 +72,7 @@ struct delay_stats *task_history_stats(
         history->tgid = task->tgid;
         history->uid = task->uid;
         memcpy(history->comm, sample->comm, sizeof(history->comm));
-        set_cgroup(history, task->cgroup);
+        task_history_set_cgroup(history, task->cgroup);
         history->attribution = task->attribution;
 
         if (!history->stats[kind] && delay_stats_new(&history->stats[kind]) < 0)
@@ -144,6 +144,10 @@ void history_list_take(struct history_list *list, uint64_t now_nsec, struct task
 
         history->gone_nsec = now_nsec;
         free_shapes(history);
+        history_list_append(list, history);
+}
+
+void history_list_append(struct history_list *list, struct task_history *history) {
         if (list->n == HISTORY_LIST_MAX)
                 drop_half(list);
 

@@ -24,6 +24,7 @@ struct task_history {
 };
 
 struct task_history *task_history_free(struct task_history *history); /* returns NULL */
+void task_history_set_cgroup(struct task_history *history, struct cgroup *cgroup);
 
 /*
  * Histories of tasks that are gone, oldest first. Bounded: when it is full, the half with the smallest
@@ -50,6 +51,9 @@ struct wait_shape *task_history_shape(struct task *task, enum delay_kind kind);
 
 /* Takes over the history of a task that is gone, if it has one. Never fails: without memory the history is dropped. */
 void history_list_take(struct history_list *list, uint64_t now_nsec, struct task *task);
+
+/* Takes over one that nobody has; gone_nsec is set, and not before that of the last one. */
+void history_list_append(struct history_list *list, struct task_history *history);
 
 /* Drops what no window reaches any more, and what belongs to removed cgroups whose retention is over. */
 void history_list_age(struct history_list *list, uint64_t now_nsec, uint64_t retention_nsec);

@@ -25,6 +25,7 @@ struct task_baseline {
         uint64_t refused_nsec; /* part of total_nsec that cannot have happened */
         uint32_t count;        /* modulo 2^32, as the kernel keeps it */
         bool went_down;        /* the last sample was below this one */
+        bool unknown;          /* the kind was not collected when the task was last sampled: the next sample begins anew */
 };
 
 struct task_history;
@@ -51,10 +52,16 @@ struct task {
         uint32_t threads;        /* of a process: entries of its other threads */
         uint32_t index;          /* place in its polling level (core/schedule.h) */
         uint32_t recent_waits;   /* since level_nsec */
+        uint32_t parent_tgid;    /* the process that forked it, or its own for a thread; 0: unknown */
         uint64_t level_nsec;     /* when its level was last judged */
         uint16_t generation;     /* of the last sweep that saw it */
         uint8_t level;
         uint8_t attribution;     /* enum attribution_source: how cgroup became known */
+
+        /* Of a process, about its children (core/attribution.c). */
+        uint8_t forks;           /* modulo 256 */
+        uint8_t scatters;        /* above 0: some are elsewhere than itself */
+        bool proven:1;           /* one was found where itself is */
 
         bool exited:1;           /* its exit record is accounted: kept so that a late reply is not taken for a new task */
         bool is_leaving:1;       /* in the list */
@@ -65,7 +72,9 @@ struct task {
         bool young:1;            /* scheduled, but not to be sampled yet; index is its number then */
         uint8_t settling:2;      /* moved to another cgroup, and has to run twice before that cgroup's pressure speaks for it */
         bool forked:1;           /* made by its fork event, of which there is only one */
-        bool inherited:1;        /* its cgroup is only that of its parent, as the kernel had none of its own to tell yet */
+        bool inherited:1;        /* its cgroup is its parent's, and nobody has looked */
+        bool to_check:1;         /* somebody should, at its exit */
+        bool doubtful:1;         /* its cgroup may be another by now */
 
         uint64_t leaving_nsec;   /* when it joined the list */
 

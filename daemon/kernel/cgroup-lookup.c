@@ -4,31 +4,13 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 
 #include "cleanup.h"
 #include "kernel/cgroup-tree-internal.h"
 
 #define READ_SIZE 4096U
 #define READ_MAX (256U * 1024U) /* a line for each of a dozen hierarchies, none longer than a page */
-
-#define TASK_EXITING 0x4U /* PF_EXITING: include/linux/sched.h */
-
-/* From include/uapi/linux/pidfd.h: the ioctl came with Linux 6.13, threads with 6.9, exit data with 6.15. */
-struct pidfd_info_v0 {
-        uint64_t mask;
-        uint64_t cgroupid;
-        uint32_t ids[11];
-        int32_t exit_code;
-};
-_Static_assert(sizeof(struct pidfd_info_v0) == 64, "PIDFD_INFO_SIZE_VER0");
-
-#define PIDFD_GET_INFO_V0 _IOWR(0xFF, 11, struct pidfd_info_v0)
-#define PIDFD_HAVE_CGROUPID (UINT64_C(1) << 2)
-#define PIDFD_HAVE_EXIT (UINT64_C(1) << 3)
-#define PIDFD_OF_THREAD O_EXCL
 
 ssize_t cgroup_read_file(const char *path, char **ret) {
         _cleanup_free_ char *text = NULL;
@@ -180,24 +162,6 @@ uint64_t cgroup_tree_id_of_path(struct cgroup_tree *t, const char *path) {
         return alive ? id_of_deleted(t, alive) : 0;
 }
 
-/* True unless /proc/TID/stat says that the task lives and is not about to end. */
-static bool is_exiting(uint32_t tid) {
-        _cleanup_free_ char *stat = NULL;
-        char path[32], state;
-        unsigned flags;
-
-        snprintf(path, sizeof(path), "/proc/%u/stat", tid);
-        if (cgroup_read_file(path, &stat) < 0)
-                return true;
-
-        /* The name may hold anything, so fields are counted from the last parenthesis: state ppid pgrp session tty tpgid flags. */
-        const char *p = strrchr(stat, ')');
-        if (!p || sscanf(p + 1, " %c %*d %*d %*d %*d %*d %u", &state, &flags) != 2)
-                return true;
-
-        return state == 'Z' || state == 'X' || state == 'x' || (flags & TASK_EXITING);
-}
-
 int cgroup_tree_of_task(struct cgroup_tree *t, uint32_t tid, uint64_t *ret_id) {
         _cleanup_free_ char *text = NULL;
         const char *found;
@@ -215,7 +179,7 @@ int cgroup_tree_of_task(struct cgroup_tree *t, uint32_t tid, uint64_t *ret_id) {
         if (r < 0)
                 return r;
 
-        if (t->mount.mode == CGROUP_V1 && length == 1 && is_exiting(tid))
+        if (t->mount.mode == CGROUP_V1 && length == 1 && cgroup_task_is_exiting(tid))
                 return -ENODATA;
 
         text[found - text + (ptrdiff_t) length] = '\0';
@@ -224,46 +188,5 @@ int cgroup_tree_of_task(struct cgroup_tree *t, uint32_t tid, uint64_t *ret_id) {
                 return -ENODATA;
 
         *ret_id = id;
-        return 0;
-}
-
-static int ask_pidfd(uint32_t tid, struct pidfd_info_v0 *ret) {
-        _cleanup_close_ int fd = (int) syscall(SYS_pidfd_open, (pid_t) tid, PIDFD_OF_THREAD);
-        if (fd < 0)
-                return -errno;
-
-        *ret = (struct pidfd_info_v0) { .mask = PIDFD_HAVE_CGROUPID | PIDFD_HAVE_EXIT };
-        return ioctl(fd, PIDFD_GET_INFO_V0, ret) < 0 ? -errno : 0;
-}
-
-bool cgroup_pidfd_supported(void) {
-        struct pidfd_info_v0 info;
-
-        /* Asked of a task that certainly exists, for some kernels say EINVAL for one that is just going. */
-        return ask_pidfd((uint32_t) getpid(), &info) >= 0 && (info.mask & PIDFD_HAVE_CGROUPID);
-}
-
-int cgroup_tree_of_task_by_pidfd(struct cgroup_tree *t, uint32_t tid, uint64_t *ret_id) {
-        struct pidfd_info_v0 info;
-
-        if (!t->pidfd_supported)
-                return -EOPNOTSUPP;
-        if (tid == 0 || tid > INT_MAX)
-                return -ESRCH;
-
-        int r = ask_pidfd(tid, &info);
-        if (r < 0)
-                return r == -EINVAL ? -ESRCH : r;
-        if (!(info.mask & PIDFD_HAVE_CGROUPID) || info.cgroupid == 0)
-                return -ENODATA;
-
-        /* A cgroup so new that no event has told of it yet: its path is found while the task is there. */
-        if (!hash_get(&t->by_id, info.cgroupid)) {
-                uint64_t id;
-
-                (void) cgroup_tree_of_task(t, tid, &id);
-        }
-
-        *ret_id = info.cgroupid;
         return 0;
 }

@@ -45,7 +45,18 @@ int cgroup_proc_parse(const char *text, size_t size, const char *controllers, co
 /* Reads a file of /proc whole into a buffer that the caller frees, ended with NUL. Returns its size or a negative errno. */
 ssize_t cgroup_read_file(const char *path, char **ret);
 
+/* Tasks that are held (cgroup-hold.c) */
+
+#define HELD_MAX 256U
+
+struct held_task {
+        uint32_t tid;
+        int fd; /* a pidfd; negative: free */
+};
+
 bool cgroup_pidfd_supported(void);
+bool cgroup_task_is_exiting(uint32_t tid); /* or is gone */
+void cgroup_hold_done(struct cgroup_tree *t);
 
 /* Nodes (cgroup-tree.c) */
 
@@ -62,6 +73,7 @@ struct cgroup_node {
         uint32_t generation;                 /* of the last walk that saw it */
         bool to_scan;
         bool joined;                         /* is in that list */
+        bool written;                        /* for somebody wrote to one of its files of members, or may have */
 };
 
 /* Cgroups removed last: exit records of their tasks may still come. */
@@ -83,6 +95,7 @@ struct cgroup_tree {
         struct hash_table by_id, by_path, by_wd;
         struct cgroup_node *to_scan; /* directories that are still to be listed */
         struct cgroup_node *joined;  /* tasks may have come into them: the handler is to be told */
+        bool joined_gone;            /* into one that is gone by now */
         uint32_t generation;
 
         int inotify_fd;
@@ -93,6 +106,9 @@ struct cgroup_tree {
         size_t next_gone;
 
         bool pidfd_supported;
+        struct held_task *held;      /* a ring, made on first use */
+        size_t next_held;
+        struct hash_table held_by_tid;
 };
 
 /* Opens a cgroup's directory for listing. -ENOENT when it is gone, even if another one has taken its path. */
@@ -111,7 +127,7 @@ int cgroup_node_discover(struct cgroup_tree *t, struct cgroup_node *node, const 
 void cgroup_node_remove(struct cgroup_tree *t, struct cgroup_node *node);
 
 /* Notes that tasks may have come into a cgroup, and tells the handler of all that were noted. */
-void cgroup_node_joined(struct cgroup_tree *t, struct cgroup_node *node);
+void cgroup_node_joined(struct cgroup_tree *t, struct cgroup_node *node, bool written);
 void cgroup_tree_tell_joined(struct cgroup_tree *t);
 
 /* Watches (cgroup-watch.c) */

@@ -116,7 +116,8 @@ static void to_scan_remove(struct cgroup_tree *t, struct cgroup_node *node) {
                 }
 }
 
-void cgroup_node_joined(struct cgroup_tree *t, struct cgroup_node *node) {
+void cgroup_node_joined(struct cgroup_tree *t, struct cgroup_node *node, bool written) {
+        node->written = node->written || written;
         if (node->joined)
                 return;
 
@@ -132,7 +133,7 @@ static void joined_remove(struct cgroup_tree *t, struct cgroup_node *node) {
         if (!node->joined)
                 return;
 
-        node->joined = false;
+        node->joined = node->written = false;
         if (node->previous_joined)
                 node->previous_joined->next_joined = node->next_joined;
         else
@@ -143,8 +144,15 @@ static void joined_remove(struct cgroup_tree *t, struct cgroup_node *node) {
 
 void cgroup_tree_tell_joined(struct cgroup_tree *t) {
         for (struct cgroup_node *node; (node = t->joined);) {
+                bool written = node->written;
+
                 joined_remove(t, node);
-                t->handler.joined(node->id, t->handler.userdata);
+                t->handler.joined(node->id, written, t->handler.userdata);
+        }
+
+        if (t->joined_gone) {
+                t->joined_gone = false;
+                t->handler.joined(0, true, t->handler.userdata);
         }
 }
 
@@ -168,6 +176,7 @@ static void remove_leaf(struct cgroup_tree *t, struct cgroup_node *node) {
                 node->next->previous = node->previous;
 
         to_scan_remove(t, node);
+        t->joined_gone = t->joined_gone || node->written;
         joined_remove(t, node);
         cgroup_watch_remove(t, node);
         by_path_remove(t, node);
@@ -240,7 +249,7 @@ static int node_new(struct cgroup_tree *t, struct cgroup_node *parent, uint64_t 
                 t->root = node;
 
         /* Tasks may have come into it before its watch is there. */
-        cgroup_node_joined(t, node);
+        cgroup_node_joined(t, node, true);
         t->unwatched++;
         tell_added(t, node);
         *ret = node;
@@ -447,6 +456,7 @@ int cgroup_tree_rescan(struct cgroup_tree *t) {
         /* At first every cgroup is new, and the caller reads the tasks of all of them anyway. */
         while (first && t->joined)
                 joined_remove(t, t->joined);
+        t->joined_gone = t->joined_gone && !first;
         cgroup_tree_tell_joined(t);
         return r;
 }
@@ -555,6 +565,7 @@ struct cgroup_tree *cgroup_tree_close(struct cgroup_tree *t) {
         hash_free(&t->by_id);
         hash_free(&t->by_path);
         hash_free(&t->by_wd);
+        cgroup_hold_done(t);
         for (size_t i = 0; i < GONE_MAX; i++)
                 free(t->gone[i].path);
 
@@ -576,6 +587,10 @@ const char *cgroup_tree_root(const struct cgroup_tree *t) {
 
 const char *cgroup_tree_description(const struct cgroup_tree *t) {
         return t->description;
+}
+
+bool cgroup_tree_exists(const struct cgroup_tree *t, uint64_t id) {
+        return hash_get(&t->by_id, id) != NULL;
 }
 
 int cgroup_tree_each(struct cgroup_tree *t, void (*cgroup)(uint64_t id, void *userdata), void *userdata) {

@@ -19,11 +19,13 @@ struct cgroup_tree_handler {
         void (*added)(uint64_t id, uint64_t parent_id, const char *path, void *userdata);
         void (*removed)(uint64_t id, void *userdata);
         /*
-         * Somebody wrote to the cgroup's cgroup.procs or tasks, or it was found after the first walk:
-         * tasks may have moved into it. Only process() and rescan() call it, when all else is told. It
-         * may ask for tasks and ids; the other two must not call into the tree.
+         * Tasks may have come into the cgroup. written: for somebody wrote to its cgroup.procs or tasks, or it
+         * was found after the first walk, so that somebody may have; id is 0 if it is gone by now. Else it has
+         * become populated or empty (v2), of which the kernel tells up to 10 ms late and not each time. Only
+         * process() and rescan() call it, when all else is told. It may ask for tasks and ids; the other two
+         * must not call into the tree.
          */
-        void (*joined)(uint64_t id, void *userdata);
+        void (*joined)(uint64_t id, bool written, void *userdata);
         void *userdata;
 };
 
@@ -63,6 +65,9 @@ bool cgroup_tree_blind(const struct cgroup_tree *t);
 /* Opens a file of the cgroup for reading. Returns the descriptor, -ENOENT when the cgroup is gone or has no such file, or another errno. */
 int cgroup_tree_open_file(struct cgroup_tree *t, uint64_t id, const char *name);
 
+/* False once removed() has told of it, unless it was found again. */
+bool cgroup_tree_exists(const struct cgroup_tree *t, uint64_t id);
+
 /* Calls back for each TID in the cgroup itself (cgroup.threads, or tasks on v1). -ENOENT when it is gone. */
 int cgroup_tree_tasks(
                 struct cgroup_tree *t, uint64_t id, void (*task)(uint64_t id, uint32_t tid, void *userdata), void *userdata);
@@ -85,3 +90,17 @@ int cgroup_tree_of_task(struct cgroup_tree *t, uint32_t tid, uint64_t *ret_id);
  * id may be one that no added() told of. Returns -EOPNOTSUPP where the kernel cannot, else as above.
  */
 int cgroup_tree_of_task_by_pidfd(struct cgroup_tree *t, uint32_t tid, uint64_t *ret_id);
+
+/*
+ * The cgroup of a task whose exit record has come, which on v1 nobody can tell any more. -ESRCH when it
+ * has been reaped, also if its number belongs to another task by now; else as above.
+ */
+int cgroup_tree_of_ended_task(struct cgroup_tree *t, uint32_t tid, uint64_t *ret_id, bool *ret_by_pidfd);
+
+/*
+ * Keeps hold of a task that lives, so that there will be an answer even when it has been reaped (Linux
+ * 6.15); of the last few hundred. Says where it is now. let_go() is for one that need not be known any
+ * more. Returns 0, -EOPNOTSUPP, -ESRCH or another negative errno.
+ */
+int cgroup_tree_hold(struct cgroup_tree *t, uint32_t tid, uint64_t *ret_id);
+void cgroup_tree_let_go(struct cgroup_tree *t, uint32_t tid);

@@ -59,6 +59,11 @@ static bool is_membership_file(const char *name) {
         return strcmp(name, "cgroup.procs") == 0 || strcmp(name, "cgroup.threads") == 0 || strcmp(name, "tasks") == 0;
 }
 
+/* v2 alone has it; its parents tell as well, for tasks below count. */
+static bool is_population_file(const struct cgroup_tree *t, const char *name) {
+        return t->mount.mode != CGROUP_V1 && strcmp(name, "cgroup.events") == 0;
+}
+
 static void on_delete(struct cgroup_tree *t, struct cgroup_node *parent, const char *name) {
         struct cgroup_node *node = cgroup_node_child(t, parent, name);
 
@@ -82,7 +87,9 @@ static int on_event(struct cgroup_tree *t, const struct inotify_event *event, co
 
         if (event->mask & IN_MODIFY) {
                 if (is_membership_file(name))
-                        cgroup_node_joined(t, node);
+                        cgroup_node_joined(t, node, true);
+                else if (is_population_file(t, name))
+                        cgroup_node_joined(t, node, false);
                 return 0;
         }
 
@@ -95,6 +102,8 @@ static int on_event(struct cgroup_tree *t, const struct inotify_event *event, co
         }
 
         int r = cgroup_node_discover(t, node, name, &child);
+        if (r == 0)
+                t->joined_gone = true; /* for it is gone, and what was in it is not known */
         return r < 0 ? r : 0;
 }
 

@@ -21,10 +21,9 @@
 #include "kernel/monotonic.h"
 #include "kernel/netlink-socket.h"
 
-#define SOCKETS_MAX 64
 #define BATCH_SIZE 64
 #define DATAGRAM_SIZE 4096 /* v17 with both records of a message has 1428 */
-#define BATCHES_PER_DRAIN 1024 /* of one socket, so that a storm on one CPU does not starve the others */
+#define BATCHES_PER_DRAIN 16 /* of one socket, so that a storm on one CPU does not starve the others */
 #define ACK_TIMEOUT_NSEC NSEC_PER_SEC
 
 /*
@@ -38,6 +37,7 @@ struct exit_socket {
         int fd;
         char *cpus;
         bool registered;
+        bool adopted;
         bool one_cpu;
         bool ready;              /* for the drain that runs */
 
@@ -61,8 +61,12 @@ struct exit_listener {
         struct sock_filter filter[EXIT_FILTER_MAX];
         size_t filter_size;
         bool filtering;
+        bool has_more;           /* the last drain did not come to the end */
+
+        bool keep;
 
         uint64_t received, malformed;
+        uint64_t lost_before;    /* by the daemons before */
         int64_t gaps;            /* goes down again when a task changed its CPU between two steps of the kernel */
 
         /* While a drain runs: */
@@ -189,26 +193,63 @@ static int wait_for_ack(struct exit_listener *l, struct exit_socket *s, uint32_t
         return 0;
 }
 
-static int open_socket(struct exit_listener *l, struct exit_socket *s, const struct exit_listener_config *config) {
+static bool is_generic_netlink(int fd) {
+        int domain = 0, protocol = 0;
+        socklen_t domain_size = sizeof(domain), protocol_size = sizeof(protocol);
+
+        return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &domain_size) == 0 && domain == AF_NETLINK
+                && getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &protocol_size) == 0 && protocol == NETLINK_GENERIC;
+}
+
+/* Takes over the socket that the daemon before had in this place, registered as it is. False if there is none. */
+static bool adopt_socket(
+                struct exit_listener *l, struct exit_socket *s, size_t i, size_t n, const struct exit_listener_config *config) {
+
+        const struct exit_feed *feed = config->feed;
+
+        if (!config->sockets || config->sockets[i] < 0 || !is_generic_netlink(config->sockets[i]))
+                return false;
+
+        /* Another number of sockets: each was for other CPUs then. */
+        if (feed && feed->n_sockets != n)
+                return false;
+
+        if (nl_socket_set_fd(s->netlink, NETLINK_GENERIC, config->sockets[i]) < 0)
+                return false;
+
+        config->sockets[i] = -EBADF;
+        s->adopted = s->registered = true;
+        l->keep = true; /* whoever passed it has it still, and passes it again */
+        if (feed) {
+                s->drops.last = feed->sockets[i].drops;
+                s->empty_nsec = feed->sockets[i].empty_nsec;
+        }
+        return true;
+}
+
+static int open_socket(struct exit_listener *l, size_t i, size_t n, const struct exit_listener_config *config) {
+        struct exit_socket *s = &l->sockets[i];
         uint32_t sequence;
 
         s->netlink = nl_socket_alloc();
         if (!s->netlink)
                 return -ENOMEM;
 
-        int r = netlink_errno(genl_connect(s->netlink));
+        int r = adopt_socket(l, s, i, n, config) ? 0 : netlink_errno(genl_connect(s->netlink));
         if (r < 0)
                 return r;
 
         s->fd = nl_socket_get_fd(s->netlink);
         if ((r = netlink_set_receive_buffer(s->fd, config->receive_buffer)) < 0
             || (r = netlink_set_no_enobufs(s->fd)) < 0
-            || (l->filtering && (r = netlink_attach_filter(s->fd, l->filter, l->filter_size)) < 0))
+            || (r = l->filtering ? netlink_attach_filter(s->fd, l->filter, l->filter_size) : netlink_detach_filter(s->fd)) < 0)
                 return r;
 
         struct epoll_event event = { .events = EPOLLIN, .data.ptr = s };
         if (epoll_ctl(l->epoll_fd, EPOLL_CTL_ADD, s->fd, &event) < 0)
                 return -errno;
+        if (s->adopted)
+                return 0;
 
         s->empty_nsec = monotonic_nsec();
         s->registered = true; /* even a request that is not acknowledged may have been granted */
@@ -221,7 +262,7 @@ static int open_socket(struct exit_listener *l, struct exit_socket *s, const str
 
 /* Spreads the CPUs evenly over the sockets, neighbours together. */
 static int open_sockets(struct exit_listener *l, const struct cpu_list *cpus, const struct exit_listener_config *config) {
-        size_t n = cpus->n < SOCKETS_MAX ? cpus->n : SOCKETS_MAX;
+        size_t n = cpus->n < EXIT_FEED_SOCKETS_MAX ? cpus->n : EXIT_FEED_SOCKETS_MAX;
 
         l->sockets = calloc(n, sizeof(*l->sockets));
         if (!l->sockets)
@@ -237,7 +278,7 @@ static int open_sockets(struct exit_listener *l, const struct cpu_list *cpus, co
                 if (!s->cpus)
                         return -ENOMEM;
 
-                int r = open_socket(l, s, config);
+                int r = open_socket(l, i, n, config);
                 if (r < 0)
                         return r;
         }
@@ -260,6 +301,11 @@ int exit_listener_open(const struct exit_listener_config *config, struct exit_li
         };
         l->filter_size = exit_filter_build(l->filter, config->family, config->layout, config->filter);
         l->filtering = l->filter_size > 0;
+        if (config->feed) {
+                l->received = config->feed->received;
+                l->malformed = config->feed->malformed;
+                l->lost_before = config->feed->lost;
+        }
 
         int r = 0;
         l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -288,7 +334,7 @@ struct exit_listener *exit_listener_close(struct exit_listener *l) {
                 struct exit_socket *s = &l->sockets[i];
                 uint32_t sequence;
 
-                if (s->registered)
+                if (s->registered && !l->keep)
                         (void) send_cpu_command(
                                         s, l->walk.family, TASKSTATS_CMD_ATTR_DEREGISTER_CPUMASK, false, &sequence);
                 nl_socket_free(s->netlink); /* closes */
@@ -345,19 +391,20 @@ static int drain_socket(struct exit_listener *l, struct exit_socket *s, uint64_t
 
                 if (n < BATCH_SIZE) {
                         s->empty_nsec = before;
-                        break;
+                        return 0;
                 }
         }
 
+        l->has_more = true;
         return 0;
 }
 
 int exit_listener_drain(struct exit_listener *l, exit_record_fn record, void *userdata) {
-        struct epoll_event events[SOCKETS_MAX];
+        struct epoll_event events[EXIT_FEED_SOCKETS_MAX];
         uint64_t received = l->received, start = monotonic_nsec(), now = start;
         int failed = 0;
 
-        int n = epoll_wait(l->epoll_fd, events, SOCKETS_MAX, 0);
+        int n = epoll_wait(l->epoll_fd, events, EXIT_FEED_SOCKETS_MAX, 0);
         if (n < 0)
                 return errno == EINTR ? 0 : -errno;
         for (int i = 0; i < n; i++)
@@ -365,6 +412,7 @@ int exit_listener_drain(struct exit_listener *l, exit_record_fn record, void *us
 
         l->record = record;
         l->userdata = userdata;
+        l->has_more = false;
         for (struct exit_socket *s = l->sockets; s < l->sockets + l->n; s++) {
                 l->socket = s;
                 deliver_early(l, s, now);
@@ -387,10 +435,15 @@ int exit_listener_drain(struct exit_listener *l, exit_record_fn record, void *us
         return received > INT_MAX ? INT_MAX : (int) received;
 }
 
+bool exit_listener_has_more(const struct exit_listener *l) {
+        return l->has_more;
+}
+
 void exit_listener_counts(struct exit_listener *l, struct exit_listener_counts *ret) {
         *ret = (struct exit_listener_counts) {
                 .received = l->received,
                 .malformed = l->malformed,
+                .lost = l->lost_before,
                 .gaps = l->gaps > 0 ? (uint64_t) l->gaps : 0,
         };
 
@@ -398,6 +451,35 @@ void exit_listener_counts(struct exit_listener *l, struct exit_listener_counts *
                 (void) netlink_count_drops(l->sockets[i].fd, &l->sockets[i].drops);
                 ret->lost += l->sockets[i].drops.total;
         }
+}
+
+void exit_listener_feed(struct exit_listener *l, struct exit_feed *ret) {
+        struct exit_listener_counts counts;
+
+        exit_listener_counts(l, &counts);
+        *ret = (struct exit_feed) {
+                .received = counts.received,
+                .lost = counts.lost,
+                .malformed = counts.malformed,
+                .n_sockets = (unsigned) l->n,
+        };
+
+        for (size_t i = 0; i < l->n; i++) {
+                ret->sockets[i].drops = l->sockets[i].drops.last;
+                ret->sockets[i].empty_nsec = l->sockets[i].empty_nsec;
+        }
+}
+
+int exit_listener_socket(const struct exit_listener *l, unsigned i, bool *ret_adopted) {
+        if (i >= l->n)
+                return -EBADF;
+
+        *ret_adopted = l->sockets[i].adopted;
+        return l->sockets[i].fd;
+}
+
+void exit_listener_keep(struct exit_listener *l) {
+        l->keep = true;
 }
 
 bool exit_listener_filtering(const struct exit_listener *l) {
@@ -420,6 +502,28 @@ static int set_filtering(struct exit_listener *l, bool on) {
         }
 
         l->filtering = on;
+        return 0;
+}
+
+int exit_listener_set_filter(struct exit_listener *l, delay_kind_set filter) {
+        struct sock_filter program[EXIT_FILTER_MAX];
+        size_t size = exit_filter_build(program, l->walk.family, l->walk.layout, filter);
+
+        if (size == 0)
+                return l->filtering ? set_filtering(l, false) : 0;
+
+        memcpy(l->filter, program, sizeof(program));
+        l->filter_size = size;
+        return set_filtering(l, true);
+}
+
+int exit_listener_set_receive_buffer(struct exit_listener *l, size_t bytes) {
+        for (size_t i = 0; i < l->n; i++) {
+                int r = netlink_set_receive_buffer(l->sockets[i].fd, bytes);
+                if (r < 0)
+                        return r;
+        }
+
         return 0;
 }
 

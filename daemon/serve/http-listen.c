@@ -47,6 +47,9 @@ static int open_socket(const struct addrinfo *ai, bool v6only) {
 
 static int log_listen_error(int error, const char *address) {
         switch (-error) {
+        case EINVAL:
+                return log_error_errno(error, "Metrics.Listen=: \"%s\" is no address to listen on. Write 127.0.0.1:10066, "
+                                              "[::1]:10066 or :10066 (all addresses)", address);
         case EADDRINUSE:
                 return log_error_errno(error, "Cannot listen on %s: another program does. Stop it, or choose another "
                                               "address with Metrics.Listen= in the configuration", address);
@@ -82,38 +85,37 @@ static int local_address(int fd, int *ret_family, uint16_t *ret_port) {
         return 0;
 }
 
-int http_listen(const char *address, int *ret_family, uint16_t *ret_port) {
+/* Returns the descriptor, or -EINVAL for what is no address. */
+static int open_address(const char *address) {
         _cleanup_(free_addresses) struct addrinfo *ai = NULL;
         char host[ADDRESS_HOST_SIZE];
         const char *port;
-        int fd;
 
         int r = address_split(address, host, &port);
         if (r >= 0)
                 r = resolve(host, port, *host ? AF_UNSPEC : AF_INET6, &ai);
         if (r < 0)
-                return log_error_errno(-EINVAL, "Metrics.Listen=: \"%s\" is no address to listen on. Write "
-                                                "127.0.0.1:10066, [::1]:10066 or :10066 (all addresses)", address);
+                return r;
 
         /* ":PORT" is one socket for both protocols, and IPv4 alone on a host without IPv6. */
-        fd = open_socket(ai, *host);
+        int fd = open_socket(ai, *host);
         if (fd == -EAFNOSUPPORT && !*host) {
                 freeaddrinfo(TAKE_PTR(ai));
                 r = resolve(host, port, AF_INET, &ai);
-                if (r < 0)
-                        return log_listen_error(r, address);
-                fd = open_socket(ai, false);
-        }
-        if (fd < 0)
-                return log_listen_error(fd, address);
-
-        r = local_address(fd, ret_family, ret_port);
-        if (r < 0) {
-                close(fd);
-                return log_listen_error(r, address);
+                fd = r < 0 ? r : open_socket(ai, false);
         }
 
         return fd;
+}
+
+int http_listen(const char *address, bool quiet, int *ret_family, uint16_t *ret_port) {
+        _cleanup_close_ int fd = open_address(address);
+
+        int r = fd < 0 ? fd : local_address(fd, ret_family, ret_port);
+        if (r < 0)
+                return quiet ? r : log_listen_error(r, address);
+
+        return TAKE_FD(fd);
 }
 
 int http_adopt(int fd, int *ret_family, uint16_t *ret_port) {

@@ -285,11 +285,13 @@ static int server_new(
         return 0;
 }
 
-int http_server_new(sd_event *event, const char *address, const struct view *view, struct http_server **ret) {
+static int listen_and_serve(
+                sd_event *event, const char *address, bool quiet, const struct view *view, struct http_server **ret) {
+
         int family, r;
         uint16_t port;
 
-        int fd = http_listen(address, &family, &port);
+        int fd = http_listen(address, quiet, &family, &port);
         if (fd < 0)
                 return fd;
 
@@ -299,6 +301,14 @@ int http_server_new(sd_event *event, const char *address, const struct view *vie
 
         log_info("Serving HTTP on %s (port %u).", address, (unsigned) port);
         return 0;
+}
+
+int http_server_new(sd_event *event, const char *address, const struct view *view, struct http_server **ret) {
+        return listen_and_serve(event, address, false, view, ret);
+}
+
+int http_server_try_new(sd_event *event, const char *address, const struct view *view, struct http_server **ret) {
+        return listen_and_serve(event, address, true, view, ret);
 }
 
 int http_server_new_from_fd(sd_event *event, int fd, const struct view *view, struct http_server **ret) {

@@ -18,6 +18,8 @@ struct http_server;
  * address, -EADDRINUSE, or another negative errno. The error is logged with its remedy.
  */
 int http_server_new(sd_event *event, const char *address, const struct view *view, struct http_server **ret);
+/* The same for an address that was not to be had before: nothing is said unless it now is. */
+int http_server_try_new(sd_event *event, const char *address, const struct view *view, struct http_server **ret);
 /* The same on a socket that listens already, which it takes over also when it fails. */
 int http_server_new_from_fd(sd_event *event, int fd, const struct view *view, struct http_server **ret);
 uint16_t http_server_port(const struct http_server *server); /* in use; tells what port 0 became */

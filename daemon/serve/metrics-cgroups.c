@@ -25,6 +25,7 @@ struct scrape {
         struct buffer labels;
         struct buffer bounds;  /* each `0.5"} `, with where it ends in bound_ends */
         size_t *bound_ends;
+        uint64_t other_tasks, other_unaccounted_tasks; /* in cgroups without series of their own */
 };
 
 static void scrape_done(struct scrape *s) {
@@ -64,8 +65,11 @@ static int collect_series(struct scrape *s) {
                 return -ENOMEM;
 
         while ((cgroup = cgroup_table_next(t, &cursor))) {
-                if (!cgroup->exported && !is_special(t, cgroup))
+                if (!cgroup->exported && !is_special(t, cgroup)) {
+                        s->other_tasks += cgroup->tasks;
+                        s->other_unaccounted_tasks += cgroup->unaccounted_tasks;
                         continue;
+                }
 
                 if (n + 1 == allocated) {
                         struct series *p = reallocarray(s->series, allocated * 2, sizeof(*p));
@@ -219,11 +223,13 @@ static void render_rejected(const struct scrape *s, struct buffer *b) {
 }
 
 static void render_tasks(const struct scrape *s, struct buffer *b) {
+        const struct cgroup *other = s->view->accounting->cgroups.other;
+
         exposition_family(b, "delayd_cgroup_tasks", "gauge", "Live tasks in the cgroup itself, without its descendants.");
         for (size_t i = 0; i < s->n_series; i++) {
                 add_name_and_cgroup(s, s->series + i, "delayd_cgroup_tasks", "", b);
                 buffer_add_string(b, "\"} ");
-                buffer_u64(b, s->series[i].cgroup->tasks);
+                buffer_u64(b, s->series[i].cgroup == other ? s->other_tasks : s->series[i].cgroup->tasks);
                 buffer_add_char(b, '\n');
         }
 
@@ -233,7 +239,8 @@ static void render_tasks(const struct scrape *s, struct buffer *b) {
         for (size_t i = 0; i < s->n_series; i++) {
                 add_name_and_cgroup(s, s->series + i, "delayd_cgroup_unaccounted_tasks", "", b);
                 buffer_add_string(b, "\"} ");
-                buffer_u64(b, s->series[i].cgroup->unaccounted_tasks);
+                buffer_u64(b, s->series[i].cgroup == other ? s->other_unaccounted_tasks
+                                                           : s->series[i].cgroup->unaccounted_tasks);
                 buffer_add_char(b, '\n');
         }
 }

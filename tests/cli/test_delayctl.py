@@ -186,7 +186,8 @@ STATUS = {"version": None, "uptime_nsec": None, "health": None, "problems": ["id
           "kernel": ["release", "taskstats_version", "task_delayacct", "delayed_dequeue"],
           "exits": ["received", "lost", "filter", "attributed"], "samples": ["accepted", "rejected"],
           "polling": ["interval_nsec", "tasks", "last_duration_nsec"],
-          "cgroups": ["tracked", "removed", "overflowed"], "cpu_nsec": None, "rss_bytes": None}
+          "cgroups": ["tracked", "removed", "overflowed"], "cpu_nsec": None, "rss_bytes": None,
+          "replay": None}
 
 
 @pytest.mark.parametrize("which", ["normal", "empty"])

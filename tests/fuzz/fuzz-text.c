@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include <delayd/limits.h>
 
+#include "core/address.h"
 #include "core/query.h"
 #include "core/text.h"
 #include "fuzz.h"
@@ -22,6 +23,17 @@ static void check_cpu_list(const char *s) {
         cpu_list_free(&again);
         cpu_list_free(&list);
         free(text);
+}
+
+static void check_address(const char *s) {
+        char host[ADDRESS_HOST_SIZE];
+        const char *port;
+
+        if (address_split(s, host, &port) == 0) {
+                CHECK(memchr(host, '\0', sizeof(host)));
+                CHECK(port >= s && port <= s + strlen(s));
+        } else
+                CHECK(!address_is_valid(s));
 }
 
 static void check_arguments(const char *s) {
@@ -55,6 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                 CHECK(strlen(text_format_span(buf, bytes)) < sizeof(buf));
 
         check_cpu_list(s);
+        check_address(s);
         check_arguments(s);
         (void) http_accepts_gzip(s);
         free(s);

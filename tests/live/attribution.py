@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Where the daemon put the waits of short-lived tasks, against where they were: the program scatter tells."""
 import collections
+import json
+import os
+import subprocess
 import time
 from dataclasses import dataclass, field
 
+import hosttools
 import taskstats
 from daemon import wait_until
 
@@ -22,6 +26,7 @@ class Outcome:
     by_source: collections.Counter = field(default_factory=collections.Counter)
     wrong: collections.Counter = field(default_factory=collections.Counter)  # by source
     examples: list = field(default_factory=list)
+    late: float = 0.0      # share of the moments in which the host let nobody run at once
 
     def silently_wrong(self):
         return sum(self.wrong[source] for source in SURE) + self.missing
@@ -30,25 +35,40 @@ class Outcome:
         return self.right / self.tasks
 
     def line(self):
-        return "%-24s %6d %7d %8.3f%% %8.3f%% %6d  %s" % (
+        return "%-20s %6d %7d %8.3f%% %8.3f%% %6d %6.2f%%  %s" % (
             self.name, self.tasks, self.waits, 100 * self.share(), 100 * self.right_waits / self.waits,
-            self.silently_wrong(),
+            self.silently_wrong(), 100 * self.late,
             " ".join("%7s" % (self.by_source[source] if not self.wrong[source]
                               else "%d(%d)" % (self.by_source[source], self.wrong[source])) for source in SOURCES))
 
 
-HEADER = "%-24s %6s %7s %9s %9s %6s  %s" % ("class", "tasks", "waits", "tasks ok", "waits ok", "silent",
-                                            " ".join("%7s" % source for source in SOURCES)) + "   (wrong ones)"
+HEADER = "%-20s %6s %7s %9s %9s %6s %7s  %s   (wrong ones)" % (
+    "class", "tasks", "waits", "tasks ok", "waits ok", "silent", "stalls",
+    " ".join("%7s" % source for source in SOURCES))
+
+
+class Stalls:
+    """Watches how promptly the host lets a task run that has the daemon's priority."""
+
+    def __enter__(self):
+        self.process = subprocess.Popen([hosttools.WORKLOADS / "stalls"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        preexec_fn=lambda: os.nice(-10))
+        return self
+
+    def __exit__(self, *_):
+        out, _ = self.process.communicate(timeout=10)
+        said = json.loads(out)
+        self.share = said["late"] / said["sleeps"]
 
 
 def compare(daemon, name, directories, start):
     """start() runs the program to its end and returns what it said. directories: (path of the cgroup, path on disk)."""
-    with taskstats.ExitRecords() as exits:
+    with taskstats.ExitRecords() as exits, Stalls() as stalls:
         said = start()
         time.sleep(0.3)
         records = {record.tid: record for record in exits.drain()}
 
-    outcome = Outcome(name)
+    outcome = Outcome(name, late=stalls.share)
     truth = collections.Counter()
     tasks = {}
     for tid, place in said["tasks"]:

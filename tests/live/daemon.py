@@ -78,13 +78,13 @@ def delayctl(bus_address, *args, prefix=(), program=DELAYCTL, **options):
 
 
 class Daemon:
-    def __init__(self, log, bus_address, *args, port=None, prefix=(), program=DELAYD):
+    def __init__(self, log, bus_address, *args, port=None, prefix=(), program=DELAYD, listen=True):
         self.port = port or free_port()
         self.bus_address = bus_address
         self.log_path = log
         with open(log, "wb") as file:
             self.process = subprocess.Popen(
-                [*prefix, program, "--set", "Metrics.Listen=127.0.0.1:%d" % self.port, *args],
+                [*prefix, program, *(["--set", "Metrics.Listen=127.0.0.1:%d" % self.port] if listen else []), *args],
                 env=environment(bus_address), stdin=subprocess.DEVNULL, stdout=file, stderr=file)
 
     def log(self):

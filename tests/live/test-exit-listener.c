@@ -427,6 +427,125 @@ static void failures_have_their_errno(void **state) {
         assert_int_equal(live_run_in_child(open_in_own_pids), -EINVAL);
 }
 
+/* Leaves the sockets behind, as a daemon does that keeps them in the descriptor store. */
+static void leave(struct exit_listener *l, struct exit_feed *ret_feed, int sockets[static EXIT_FEED_SOCKETS_MAX]) {
+        bool adopted;
+
+        for (unsigned i = 0; i < EXIT_FEED_SOCKETS_MAX; i++) {
+                int fd = exit_listener_socket(l, i, &adopted);
+
+                sockets[i] = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -EBADF;
+        }
+        exit_listener_feed(l, ret_feed);
+        exit_listener_keep(l);
+        exit_listener_close(l);
+}
+
+static struct exit_listener *take_over(const struct exit_feed *feed, int *sockets, size_t receive_buffer) {
+        struct exit_listener_config config = {
+                .family = family,
+                .layout = layout,
+                .receive_buffer = receive_buffer,
+                .feed = feed,
+                .sockets = sockets,
+        };
+        struct exit_listener *l;
+
+        assert_int_equal(exit_listener_open(&config, &l), 0);
+        return l;
+}
+
+static void nothing_is_lost_between_two_listeners(void **state) {
+        struct exit_listener *l = open_listener(8U << 20, 0);
+        struct exit_listener_counts counts;
+        struct exit_feed feed;
+        struct tally t = {};
+        int sockets[EXIT_FEED_SOCKETS_MAX];
+        bool adopted;
+
+        for (unsigned round = 0; round < 4; round++) {
+                for (unsigned i = 0; i < 100; i++)
+                        live_short_child();
+                drain(l, &t);
+                for (unsigned i = 0; i < 100; i++)
+                        live_short_child();
+                leave(l, &feed, sockets);
+                for (unsigned i = 0; i < 100; i++)
+                        live_short_child();
+
+                l = take_over(&feed, sockets, 8U << 20);
+                for (unsigned i = 0; i < EXIT_FEED_SOCKETS_MAX; i++) {
+                        assert_int_equal(sockets[i], -EBADF);
+                        assert_true(exit_listener_socket(l, i, &adopted) < 0 || adopted);
+                }
+                drain(l, &t);
+                assert_int_equal(t.ours, 300 * (round + 1));
+        }
+
+        exit_listener_counts(l, &counts);
+        assert_int_equal(counts.received, t.ours + t.others);
+        assert_int_equal(counts.lost, 0);
+        exit_listener_close(l);
+}
+
+static void losses_between_two_listeners_are_counted_once(void **state) {
+        struct exit_listener *witness = open_listener(32U << 20, 0), *l = open_listener(16U << 10, 0);
+        struct exit_listener_counts counts;
+        struct exit_feed feed;
+        struct tally t = {}, w = {};
+        int sockets[EXIT_FEED_SOCKETS_MAX];
+
+        for (unsigned round = 0; round < 4; round++) {
+                for (unsigned i = 0; i < 500; i++)
+                        live_short_child();
+                leave(l, &feed, sockets);
+                for (unsigned i = 0; i < 500; i++)
+                        live_short_child();
+                l = take_over(&feed, sockets, 16U << 10);
+                drain(l, &t);
+        }
+        exit_listener_counts(l, &counts);
+        drain(witness, &w);
+
+        assert_true(w.ours == 4000 && t.ours < 2000);
+        assert_int_equal(counts.received, t.ours + t.others);
+        assert_true(counts.lost >= w.ours - t.ours);            /* ours that are missing, */
+        assert_true(counts.lost <= w.ours - t.ours + w.others); /* and at most all of the others' */
+        exit_listener_close(l);
+        exit_listener_close(witness);
+}
+
+static void sockets_of_another_kind_are_not_taken(void **state) {
+        struct exit_feed feed = { .received = 5, .n_sockets = 1000 };
+        struct tally t = {};
+        int sockets[EXIT_FEED_SOCKETS_MAX];
+        bool adopted;
+
+        for (unsigned i = 0; i < EXIT_FEED_SOCKETS_MAX; i++)
+                sockets[i] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        struct exit_listener *l = take_over(NULL, sockets, 8U << 20);
+        assert_true(exit_listener_socket(l, 0, &adopted) >= 0 && !adopted);
+        live_short_child();
+        drain(l, &t);
+        assert_int_equal(t.ours, 1);
+        for (unsigned i = 0; i < EXIT_FEED_SOCKETS_MAX; i++) {
+                assert_true(sockets[i] >= 0);
+                close(sockets[i]);
+        }
+
+        /* Registered for other CPUs, who knows which. */
+        leave(l, &(struct exit_feed) {}, sockets);
+        l = take_over(&feed, sockets, 8U << 20);
+        assert_true(exit_listener_socket(l, 0, &adopted) >= 0 && !adopted);
+        for (unsigned i = 0; i < EXIT_FEED_SOCKETS_MAX; i++)
+                if (sockets[i] >= 0)
+                        close(sockets[i]);
+        live_short_child();
+        drain(l, &t);
+        assert_int_equal(t.ours, 2);
+        exit_listener_close(l);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(every_child_has_its_record),
@@ -435,6 +554,9 @@ int main(void) {
                 cmocka_unit_test(records_before_the_acknowledgement_are_kept),
                 cmocka_unit_test(nothing_is_missing_at_the_start),
                 cmocka_unit_test(closing_deregisters),
+                cmocka_unit_test(nothing_is_lost_between_two_listeners),
+                cmocka_unit_test(losses_between_two_listeners_are_counted_once),
+                cmocka_unit_test(sockets_of_another_kind_are_not_taken),
                 cmocka_unit_test_setup_teardown(the_filter_drops_what_never_waited, delayacct_on, delayacct_back),
                 cmocka_unit_test(the_self_test_sees_through_the_filter),
                 cmocka_unit_test(failures_have_their_errno),

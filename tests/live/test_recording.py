@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from daemon import Daemon, wait_until
+from daemon import Bus, Daemon, wait_until
 from hosttools import ROOT, Delayacct
 
 FIXTURES = ROOT / "tests/fixtures"
@@ -24,15 +24,13 @@ def place(run_directory, request):
 
 
 @pytest.fixture
-def replay(place):
+def replay(place, public_copy):
     """Starts replays as an ordinary user."""
     started = []
 
-    def start(path, *args, bus_address=None):
-        if not bus_address:
-            args += ("--bus=none",)
-        started.append(Daemon(place / ("replay-%d.log" % len(started)), bus_address, "--replay", path, *args,
-                              prefix=UNPRIVILEGED))
+    def start(path):
+        started.append(Daemon(place / ("replay-%d.log" % len(started)), None, "--bus=none", "--replay", path,
+                              prefix=UNPRIVILEGED, program=public_copy / "delayd"))
         return started[-1]
 
     yield start
@@ -102,9 +100,9 @@ def record(start_daemon, cgroups, workload, cold_file, place):
     return run
 
 
-def test_a_replay_equals_the_run(record, replay, bus):
+def test_a_replay_equals_the_run(record, replay):
     path, rows, histograms, status, ours = record("--record")
-    again = replay(path, bus_address=None).wait_ready()
+    again = replay(path).wait_ready()
 
     now = again.api("status")
     replayed = cgroups_of(again)
@@ -150,10 +148,11 @@ def test_an_anonymous_recording_has_no_names_but_all_numbers(record, replay):
     again.stop()
 
 
-def test_a_replay_is_on_the_bus(bus, place, start_daemon, replay):
-    """The test's bus belongs to root, as a system bus does; whoever replays brings one of their own."""
+def test_a_replay_is_on_the_bus(place, start_daemon):
+    """On one of its own, for the name on the other belongs to the daemon of the other tests."""
     path = place / "recording"
     start_daemon("--record", path).wait_ready().stop()
+    bus = Bus(place).start()
     daemon = Daemon(place / "root.log", bus.address, "--replay", path)
     try:
         daemon.wait_ready()
@@ -161,9 +160,11 @@ def test_a_replay_is_on_the_bus(bus, place, start_daemon, replay):
                             and daemon.status())
         assert status["replay"] == str(path)
         assert daemon.ctl_json("cgroups", "--limit=0")["cgroups"]
+        assert str(path) in daemon.ctl("status").stdout
         daemon.stop()
     finally:
         daemon.kill()
+        bus.stop()
 
 
 @pytest.mark.parametrize("kernel, faulty", [("6.1", False), ("6.12", True), ("6.18", True)])

@@ -75,7 +75,7 @@ def lifecycle(daemon, workload, cgroup, mode, blocks, msec, file, n_records, des
 
         wait_until("%d exit records" % n_records, lambda: len(mine()) >= n_records)
         records = mine()
-    assert len(records) == n_records
+    assert len(records) == n_records, [(record.tid, record.tgid, record.ppid, record.comm) for record in records]
     assert sums(records)[0] >= blocks
     return records
 

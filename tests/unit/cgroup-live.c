@@ -72,7 +72,7 @@ static void on_removed(uint64_t id, void *userdata) {
                 note(l, 'r', id, 0, "");
 }
 
-static void on_joined(uint64_t id, void *userdata) {
+static void on_joined(uint64_t id, bool written, void *userdata) {
         struct live *l = userdata;
 
         if (hash_get(&l->own, id))

@@ -22,7 +22,9 @@
 enum { ROOT = 1, A = 10, B = 20 };
 
 static uint64_t lookup_key;
-static int lookup(uint32_t tid, uint32_t tgid, uint64_t *ret_key, enum attribution_source *ret_source, void *userdata) {
+static int lookup(
+                uint32_t tid, uint32_t tgid, bool ended, uint64_t *ret_key, enum attribution_source *ret_source, void *userdata) {
+
         if (lookup_key == 0)
                 return -ENOENT;
 
@@ -112,6 +114,7 @@ static void short_task_in_its_parents_cgroup(void **state) {
         struct accounting *a = *state;
 
         old_shell(a);
+        lookup_key = A; /* looked at once, for it is the first child */
         assert_int_equal(waits_in(a, A), 0); /* they happened before the daemon came */
 
         fork_task(a, T0 + 10 * MSEC, 101, 101, 100);

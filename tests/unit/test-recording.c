@@ -49,6 +49,8 @@ static unsigned sample_events(struct recording_event ret[static N_EVENTS]) {
         ret[ACCOUNTING_PRESSURE].accounting.pressure.result = -EOPNOTSUPP;
         ret[ACCOUNTING_PRESSURE].accounting.pressure.n_cpus = 25;
         ret[ACCOUNTING_PRESSURE].accounting.pressure.stall_nsec = UINT64_MAX - 26;
+        ret[ACCOUNTING_DOUBT].accounting.doubt.tid = 24;
+        ret[ACCOUNTING_DOUBT].accounting.doubt.doubt = DOUBT_LOST;
         ret[ACCOUNTING_LIVE_SAMPLE].sample = (struct recording_sample) { 18, 19, 20, payload, sizeof(payload) };
         ret[ACCOUNTING_EXIT_SAMPLE].sample = (struct recording_sample) { 21, 22, 23, payload, 0 };
 
@@ -112,6 +114,10 @@ static void assert_same_accounting(const struct recording_event *a, const struct
                 assert_int_equal(a->sample.start_max_nsec, b->sample.start_max_nsec);
                 assert_int_equal(a->sample.size, b->sample.size);
                 assert_memory_equal(a->sample.payload, b->sample.payload, a->sample.size);
+                break;
+        case ACCOUNTING_DOUBT:
+                assert_int_equal(x->doubt.tid, y->doubt.tid);
+                assert_int_equal(x->doubt.doubt, y->doubt.doubt);
                 break;
         case ACCOUNTING_EXEC:
         case ACCOUNTING_VANISHED:

@@ -43,7 +43,9 @@ struct run {
 };
 
 /* As in the daemon, asking can bring up a new cgroup. */
-static int lookup(uint32_t tid, uint32_t tgid, uint64_t *ret_key, enum attribution_source *ret_source, void *userdata) {
+static int lookup(
+                uint32_t tid, uint32_t tgid, bool ended, uint64_t *ret_key, enum attribution_source *ret_source, void *userdata) {
+
         struct run *run = userdata;
         unsigned i = random64() % N_CGROUPS;
 

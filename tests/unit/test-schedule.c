@@ -360,8 +360,44 @@ static void what_cannot_be_read_is_asked(void **state) {
         quiet_host_free(q);
 }
 
+static void interval_changes(void **state) {
+        struct schedule s;
+        struct task tasks[3] = { { .tid = 1 }, { .tid = 2 }, { .tid = 3 } };
+        uint32_t *tids = NULL;
+        size_t allocated = 0;
+
+        schedule_init(&s, SEC);
+        for (unsigned i = 0; i < 3; i++)
+                assert_int_equal(schedule_add(&s, &tasks[i], 0), 0);
+        schedule_adapt(&s, &tasks[1], SEC, 100); /* to the fastest, */
+        schedule_adapt(&s, &tasks[2], SEC, 0);   /* and to a slow one */
+        assert_true(tasks[1].level < s.base && tasks[2].level > s.base);
+
+        /* To one that has fewer levels, and all are due. */
+        assert_int_equal(schedule_set_interval(&s, 10 * MSEC, 2 * SEC), 0);
+        assert_int_equal(s.base, 0);
+        assert_int_equal(s.n, 3);
+        assert_int_equal(schedule_due(&s, 2 * SEC, &tids, &allocated), 3);
+        assert_int_equal(schedule_next(&s), 2 * SEC + 10 * MSEC);
+        schedule_remove(&s, &tasks[0]);
+        assert_int_equal(schedule_due(&s, 3 * SEC, &tids, &allocated), 2);
+
+        assert_int_equal(schedule_set_interval(&s, 3600 * SEC, 4 * SEC), 0);
+        assert_int_equal(schedule_due(&s, 4 * SEC, &tids, &allocated), 2);
+        assert_int_equal(schedule_next(&s), 3604 * SEC);
+        schedule_adapt(&s, &tasks[1], 3604 * SEC, 1000000);
+        assert_true(tasks[1].level < s.base);
+        schedule_remove(&s, &tasks[1]);
+        schedule_remove(&s, &tasks[2]);
+        assert_int_equal(s.n, 0);
+
+        free(tids);
+        schedule_done(&s);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(interval_changes),
                 cmocka_unit_test(intervals),
                 cmocka_unit_test(quiet_tasks_are_sampled_rarely),
                 cmocka_unit_test(sampling_follows_the_waits),
