@@ -585,6 +585,9 @@ struct task *accounting_next_young(struct accounting *a, uint64_t before_nsec) {
 }
 
 int accounting_grown_up(struct accounting *a, uint64_t now_nsec, struct task *task) {
+        if (task->is_leaving)
+                return 0; /* as below */
+
         return schedule_add(&a->schedule, task, now_nsec);
 }
 
