@@ -30,3 +30,6 @@ void kernel_self_usage(struct status_facts *ret);
 
 /* tgid and uid of a task from /proc/TID/status. Returns 0 or a negative errno. */
 int kernel_task_ids(uint32_t tid, uint32_t *ret_tgid, uint32_t *ret_uid);
+
+/* Whether there is a task or zombie with that TID. */
+bool kernel_task_exists(uint32_t tid);
