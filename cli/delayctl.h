@@ -37,6 +37,7 @@ struct options {
         const char *name_sort; /* the word that was given for SORT_NAME */
         uint64_t limit;       /* 0: none */
         bool all;
+        bool tree;            /* cgroups */
 
         /* top */
         bool batch;

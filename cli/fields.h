@@ -17,6 +17,8 @@ struct field {
 
 extern const struct field cgroup_fields[];
 extern const struct field cgroup_more_fields[];
+extern const struct field subtree_fields[]; /* before the kinds */
+extern const struct field no_fields[];
 extern const struct field task_fields[];
 extern const struct field task_more_fields[];
 extern const struct field histogram_fields[];

@@ -51,6 +51,7 @@ static int help(void) {
               "                         cgroup (comm for tasks)\n"
               "     --limit=N           Show at most N lines\n"
               "  -a --all               Show cgroups without waits too\n"
+              "     --tree              Show cgroups as a tree, with the sums of what is below\n"
               "     --json=MODE         Print JSON: short, pretty, off\n"
               "  -j                     Same as --json=short\n"
               "     --no-legend         Print neither headers nor footers\n"
@@ -187,6 +188,7 @@ enum {
         ARG_KIND,
         ARG_SORT,
         ARG_LIMIT,
+        ARG_TREE,
 };
 
 /* Returns 0, or EXIT_FAILURE after a message. */
@@ -212,6 +214,9 @@ static int parse_option(int c, struct options *options) {
                 return parse_count("limit", optarg, &options->limit);
         case 'a':
                 options->all = true;
+                return 0;
+        case ARG_TREE:
+                options->tree = true;
                 return 0;
         case 'b':
                 options->batch = true;
@@ -239,6 +244,7 @@ static int parse_arguments(int argc, char *argv[], struct options *options, int 
                 { "sort", required_argument, NULL, ARG_SORT },
                 { "limit", required_argument, NULL, ARG_LIMIT },
                 { "all", no_argument, NULL, 'a' },
+                { "tree", no_argument, NULL, ARG_TREE },
                 { "batch", no_argument, NULL, 'b' },
                 { "iterations", required_argument, NULL, 'n' },
                 { "delay", required_argument, NULL, 'd' },
@@ -278,6 +284,9 @@ static int run_verb(const struct options *options, int argc, char *argv[]) {
                 if (argc - 1 > verbs[i].n_arguments)
                         return fail_usage("'%s' does not take the argument '%s'.", verbs[i].name,
                                           argv[1 + verbs[i].n_arguments]);
+
+                if (options->tree && verbs[i].run != verb_cgroups)
+                        return fail_usage("--tree is for cgroups alone.");
 
                 return verbs[i].run(options, argc, argv);
         }

@@ -15,6 +15,7 @@
 #include "kernel/taskstats-client.h"
 
 struct recorder;
+struct saved_state;
 
 /* A socket whose events are gathered: after it was read it is left alone until the timer. */
 struct collector_feed {
@@ -102,9 +103,13 @@ int collector_start(
                 sd_event *event,
                 const struct config *config,
                 struct health *health,
-                struct recorder *recorder); /* NULL: nothing is recorded */
+                struct recorder *recorder,  /* NULL: nothing is recorded */
+                struct saved_state *state); /* NULL: begins with nothing */
 /* Takes over from another configuration what can change while it runs. Returns 0, or a negative errno: then all is as it was. */
 int collector_reconfigure(struct collector *c, const struct config *config);
+
+/* Takes in all that waits, for the last time. */
+void collector_finish(struct collector *c);
 
 void collector_done(struct collector *c);
 

@@ -10,7 +10,7 @@
 /* What the daemon knows from its work. */
 
 static const char remedy_dequeue[] =
-                "echo NO_DELAY_DEQUEUE > /sys/kernel/debug/sched/features, which has to be done at each boot.";
+                "echo NO_DELAY_DEQUEUE > /sys/kernel/debug/sched/features, then systemctl reload delayd; at each boot.";
 
 static uint64_t count_refused_waits(const struct accounting *a) {
         const struct cgroup *cgroup;

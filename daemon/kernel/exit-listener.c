@@ -229,7 +229,7 @@ static bool adopt_socket(
 
 static int open_socket(struct exit_listener *l, size_t i, size_t n, const struct exit_listener_config *config) {
         struct exit_socket *s = &l->sockets[i];
-        uint32_t sequence;
+        uint32_t sequence = 0;
 
         s->netlink = nl_socket_alloc();
         if (!s->netlink)

@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/capability.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,6 +54,19 @@ const char *kernel_release(void) {
         return kernel_names()->release;
 }
 
+/* From debugfs, which is root's, or from the copy of it that delayd.service has root make at start and reload. */
+static bool read_scheduler_features(char *buf, size_t size) {
+        const char *directory = getenv("RUNTIME_DIRECTORY");
+        char path[PATH_MAX];
+
+        if (read_start("/sys/kernel/debug/sched/features", buf, size) > 0)
+                return true;
+        if (!directory || (size_t) snprintf(path, sizeof(path), "%s/sched-features", directory) >= sizeof(path))
+                return false;
+
+        return read_start(path, buf, size) > 0;
+}
+
 enum tristate kernel_delayed_dequeue(void) {
         _cleanup_free_ char *features = malloc(4096);
         unsigned major = 0, minor = 0;
@@ -60,8 +74,7 @@ enum tristate kernel_delayed_dequeue(void) {
         if (!features)
                 return TRISTATE_UNKNOWN;
 
-        /* Where debugfs can be read it is the truth. */
-        if (read_start("/sys/kernel/debug/sched/features", features, 4096) > 0) {
+        if (read_scheduler_features(features, 4096)) {
                 if (strstr(features, "NO_DELAY_DEQUEUE"))
                         return TRISTATE_OFF;
                 if (strstr(features, "DELAY_DEQUEUE"))
@@ -129,7 +142,7 @@ static const char *status_field(const char *status, const char *name) {
 }
 
 bool kernel_have_net_admin(void) {
-        char status[4096];
+        char status[4096] = "";
 
         if (read_start("/proc/self/status", status, sizeof(status)) < 0)
                 return false;
@@ -198,7 +211,7 @@ void kernel_self_usage(struct status_facts *ret) {
         struct rlimit limit;
         unsigned long pages_virtual = 0, pages_resident = 0;
         uint64_t page_size = (uint64_t) sysconf(_SC_PAGESIZE);
-        char buf[4096];
+        char buf[4096] = "";
 
         if (getrusage(RUSAGE_SELF, &usage) == 0)
                 ret->cpu_nsec = (uint64_t) (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * NSEC_PER_SEC

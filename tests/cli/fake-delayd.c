@@ -101,6 +101,31 @@ static void key_delays(sd_bus_message *m, const char *kind, const struct delays 
         close_key(m);
 }
 
+/* As if a thousand waits of a millisecond were below each cgroup that waited itself. */
+static struct delays with_below(const struct delays *own) {
+        struct delays all = *own;
+
+        if (all.waits > 0) {
+                all.waits += 1000;
+                all.total += 1000000000;
+        }
+        return all;
+}
+
+static void key_subtree(sd_bus_message *m, const char *kinds, const struct row *row) {
+        const struct delays blkio = mode_is("empty") ? (struct delays) {} : with_below(&row->blkio);
+        const struct delays swapin = mode_is("empty") ? (struct delays) {} : with_below(&row->swapin);
+
+        open_key(m, "subtree", "a{sv}");
+        key_u64(m, "tasks", row->tasks + 100);
+        key_u64(m, "unaccounted_tasks", row->unaccounted);
+        if (!kinds[0] || strstr(kinds, "blkio"))
+                key_delays(m, "blkio", &blkio);
+        if (!kinds[0] || strstr(kinds, "swapin"))
+                key_delays(m, "swapin", &swapin);
+        close_key(m);
+}
+
 static void key_kinds(sd_bus_message *m, const char *kinds, const struct row *row) {
         static const struct delays none = {};
 
@@ -124,18 +149,27 @@ static uint64_t nearest_window(uint64_t nsec) {
 
 /* Reads the arguments of a list, logs them and begins the reply. */
 static int begin_list(
-                sd_bus_message *call, sd_bus_message **ret_reply, const char **ret_kinds, uint64_t *ret_limit) {
+                sd_bus_message *call,
+                sd_bus_message **ret_reply,
+                const char **ret_kinds,
+                uint64_t *ret_limit,
+                bool *ret_recursive) {
 
-        const char *sort;
+        const char *sort, *option;
         uint64_t window;
-        int r;
+        int r, recursive = false;
 
         r = sd_bus_message_read(call, "tsst", &window, ret_kinds, &sort, ret_limit);
+        if (r >= 0)
+                r = sd_bus_message_enter_container(call, 'a', "{sv}");
+        if (r >= 0)
+                r = sd_bus_message_read(call, "{sv}", &option, "b", &recursive);
         if (r < 0)
                 return r;
+        *ret_recursive = recursive;
 
-        printf("%s window=%" PRIu64 " kinds=%s sort=%s limit=%" PRIu64 "\n",
-               sd_bus_message_get_member(call), window, *ret_kinds, sort, *ret_limit);
+        printf("%s window=%" PRIu64 " kinds=%s sort=%s limit=%" PRIu64 "%s\n",
+               sd_bus_message_get_member(call), window, *ret_kinds, sort, *ret_limit, recursive ? " recursive" : "");
         fflush(stdout);
 
         if (strstr(*ret_kinds, "irq"))
@@ -158,10 +192,11 @@ static int begin_list(
 static int list_cgroups(sd_bus_message *call, void *userdata, sd_bus_error *error) {
         sd_bus_message *m = NULL;
         const char *kinds;
+        bool recursive;
         uint64_t limit;
         int r;
 
-        r = begin_list(call, &m, &kinds, &limit);
+        r = begin_list(call, &m, &kinds, &limit, &recursive);
         if (r < 0 || !m)
                 return r;
 
@@ -178,6 +213,8 @@ static int list_cgroups(sd_bus_message *call, void *userdata, sd_bus_error *erro
                 key_u64(m, "tasks", rows[i].tasks);
                 key_u64(m, "unaccounted_tasks", rows[i].unaccounted);
                 key_kinds(m, kinds, rows + i);
+                if (recursive)
+                        key_subtree(m, kinds, rows + i);
                 sd_bus_message_close_container(m);
         }
         sd_bus_message_close_container(m);
@@ -191,10 +228,11 @@ static int list_tasks(sd_bus_message *call, void *userdata, sd_bus_error *error)
         static const char *const comms[] = { "postgres", "evil\x1b]0;x\x07", "日本" };
         sd_bus_message *m = NULL;
         const char *kinds;
+        bool recursive;
         uint64_t limit;
         int r;
 
-        r = begin_list(call, &m, &kinds, &limit);
+        r = begin_list(call, &m, &kinds, &limit, &recursive);
         if (r < 0 || !m)
                 return r;
 
