@@ -313,6 +313,10 @@ bool schedule_is_bound(const struct schedule *s) {
 }
 
 void schedule_make_due(struct schedule *s) {
+        /* Also those that are too young to be asked as yet. Without memory one is left to the next sweep. */
+        for (struct task *task; (task = schedule_take_young(s, UINT64_MAX));)
+                (void) schedule_add(s, task, task->level_nsec);
+
         for (unsigned i = 0; i <= s->slowest; i++)
                 s->levels[i].due_nsec = 0;
         s->burst.due_nsec = 0;
