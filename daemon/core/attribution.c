@@ -79,6 +79,10 @@ static int look_up(
         if (!a->config.lookup)
                 return -EOPNOTSUPP;
 
+        /* The number has another owner by now, of whom the kernel would tell. */
+        if (hash_get(&a->tasks.by_tid, task->tid) != task)
+                return -ESRCH;
+
         int r = a->config.lookup(task->tid, task->tgid, ended, &key, &source, a->config.userdata);
         OBSERVE(a, .type = ACCOUNTING_LOOKED_UP, .lookup = { task->tid, r, key, source });
         if (r < 0)

@@ -126,6 +126,30 @@ static void prove_shell(struct accounting *a) {
         kernel.ended = 0;
 }
 
+/* By the time its record is read, the kernel would tell of the task that has the number now. */
+static void an_earlier_owner_of_a_number_is_not_asked_for(void **state) {
+        struct accounting *a = *state;
+        struct task_sample first = record(1000, T0 + 2 * MSEC, 2 * MSEC, 3);
+        const struct fork_event later = { 1000, 1000, 200, 200, T0 + 4 * MSEC };
+
+        assert_int_equal(accounting_place(a, T0, 200, 200, B), 0);
+        fork_task(a, T0, 1000);
+        accounting_fork(a, T0 + 4 * MSEC, &later);
+        accounting_doubt(a, DOUBT_ALL); /* of all, so that each is asked for */
+        kernel.ended = B;
+
+        assert_int_equal(accounting_exit_sample(a, T0 + 5 * MSEC, &first), 0);
+        assert_int_equal(kernel.asked, 0);
+        assert_int_equal(waits_in(a, A), 3);
+
+        struct task_sample second = record(1000, T0 + 6 * MSEC, 2 * MSEC, 5);
+        second.ppid = 200;
+        assert_int_equal(accounting_exit_sample(a, T0 + 7 * MSEC, &second), 0);
+        assert_int_equal(kernel.asked, 1);
+        assert_int_equal(waits_in(a, A), 3);
+        assert_int_equal(waits_in(a, B), 5);
+}
+
 static void few_of_many_children_are_looked_at(void **state) {
         struct accounting *a = *state;
         unsigned watched = 0;
@@ -387,6 +411,7 @@ static void threads_are_as_certain_as_their_process(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(an_earlier_owner_of_a_number_is_not_asked_for, setup, teardown),
                 cmocka_unit_test_setup_teardown(few_of_many_children_are_looked_at, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_parent_that_scatters_is_found_out, setup, teardown),
                 cmocka_unit_test_setup_teardown(an_unproven_parent_is_a_weak_source, setup, teardown),
