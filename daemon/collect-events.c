@@ -116,7 +116,8 @@ static void on_fork(const struct fork_event *event, void *userdata) {
         }
 
         bool only_habits = r > 1;
-        r = only_habits ? cgroup_tree_hold(c->tree, event->tid, &id) : -EOPNOTSUPP;
+        uint32_t ppid = event->tid == event->tgid ? event->parent_tgid : 0;
+        r = only_habits ? cgroup_tree_hold(c->tree, event->tid, event->tgid, ppid, &id) : -EOPNOTSUPP;
         if (r == -EOPNOTSUPP && !(only_habits && cgroup_tree_mode(c->tree) == CGROUP_V1)) /* where no task begins elsewhere */
                 r = collector_lookup(event->tid, event->tgid, false, &id, &source, c);
         if (r >= 0)

@@ -17,7 +17,8 @@
 struct pidfd_info_v0 {
         uint64_t mask;
         uint64_t cgroupid;
-        uint32_t ids[11];
+        uint32_t pid, tgid, ppid;
+        uint32_t credentials[8];
         int32_t exit_code;
 };
 _Static_assert(sizeof(struct pidfd_info_v0) == 64, "PIDFD_INFO_SIZE_VER0");
@@ -39,13 +40,16 @@ static int open_pidfd(uint32_t tid) {
         return fd >= 0 ? fd : errno == EINVAL ? -ESRCH : -errno;
 }
 
-static int ask(int fd, uint64_t *ret_id) {
+/* tgid, ppid: what is known of the task, or 0; -ESRCH if it is another one. */
+static int ask(int fd, uint32_t tgid, uint32_t ppid, uint64_t *ret_id) {
         struct pidfd_info_v0 info = { .mask = PIDFD_HAVE_CGROUPID | PIDFD_HAVE_EXIT };
 
         if (ioctl(fd, PIDFD_GET_INFO_V0, &info) < 0)
                 return errno == EINVAL ? -ESRCH : -errno;
         if (!(info.mask & PIDFD_HAVE_CGROUPID) || info.cgroupid == 0)
                 return -ENODATA;
+        if ((tgid != 0 && info.tgid != tgid) || (ppid != 0 && info.ppid != ppid))
+                return -ESRCH;
 
         *ret_id = info.cgroupid;
         return 0;
@@ -56,7 +60,7 @@ bool cgroup_pidfd_supported(void) {
 
         /* Asked of a task that certainly exists. */
         _cleanup_close_ int fd = open_pidfd((uint32_t) getpid());
-        return fd >= 0 && ask(fd, &id) >= 0;
+        return fd >= 0 && ask(fd, 0, 0, &id) >= 0;
 }
 
 /* True unless /proc/TID/stat says that the task lives and is not about to end. */
@@ -102,7 +106,7 @@ int cgroup_tree_of_task_by_pidfd(struct cgroup_tree *t, uint32_t tid, uint64_t *
         if (fd < 0)
                 return fd;
 
-        int r = ask(fd, &id);
+        int r = ask(fd, 0, 0, &id);
         if (r < 0)
                 return r;
 
@@ -126,7 +130,7 @@ void cgroup_tree_let_go(struct cgroup_tree *t, uint32_t tid) {
         held->fd = -EBADF;
 }
 
-int cgroup_tree_hold(struct cgroup_tree *t, uint32_t tid, uint64_t *ret_id) {
+int cgroup_tree_hold(struct cgroup_tree *t, uint32_t tid, uint32_t tgid, uint32_t ppid, uint64_t *ret_id) {
         uint64_t id;
         int r;
 
@@ -145,7 +149,7 @@ int cgroup_tree_hold(struct cgroup_tree *t, uint32_t tid, uint64_t *ret_id) {
         _cleanup_close_ int fd = open_pidfd(tid);
         if (fd < 0)
                 return fd;
-        r = ask(fd, &id);
+        r = ask(fd, tgid, ppid, &id);
         if (r < 0)
                 return r;
         make_known(t, tid, id);
@@ -170,13 +174,13 @@ static int ask_ended(struct cgroup_tree *t, uint32_t tid, uint64_t *ret_id) {
         _cleanup_close_ int fd = -EBADF;
 
         if (held)
-                return ask(held->fd, ret_id);
+                return ask(held->fd, 0, 0, ret_id);
 
         fd = open_pidfd(tid);
         if (fd < 0)
                 return fd;
 
-        int r = ask(fd, ret_id);
+        int r = ask(fd, 0, 0, ret_id);
         return r >= 0 && !has_ended(fd, tid) ? -ESRCH : r; /* another task has the number by now */
 }
 

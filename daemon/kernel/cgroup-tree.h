@@ -100,7 +100,8 @@ int cgroup_tree_of_ended_task(struct cgroup_tree *t, uint32_t tid, uint64_t *ret
 /*
  * Keeps hold of a task that lives, so that there will be an answer even when it has been reaped (Linux
  * 6.15); of the last few hundred. Says where it is now. let_go() is for one that need not be known any
- * more. Returns 0, -EOPNOTSUPP, -ESRCH or another negative errno.
+ * more. tgid and ppid are those of the task that is meant (0: not known), for its number may be used
+ * again already. Returns 0, -EOPNOTSUPP, -ESRCH or another negative errno.
  */
-int cgroup_tree_hold(struct cgroup_tree *t, uint32_t tid, uint64_t *ret_id);
+int cgroup_tree_hold(struct cgroup_tree *t, uint32_t tid, uint32_t tgid, uint32_t ppid, uint64_t *ret_id);
 void cgroup_tree_let_go(struct cgroup_tree *t, uint32_t tid);

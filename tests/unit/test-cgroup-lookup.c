@@ -150,6 +150,30 @@ static void pidfds_know_the_cgroup(void **state) {
         assert_int_equal(cgroup_tree_of_task_by_pidfd(l->tree, (uint32_t) getpid(), &id), 0);
 }
 
+/* A number that was used again: the task that has it now is not the one that was meant. */
+static void only_the_task_that_is_meant_is_held(void **state) {
+        struct live *l = live_need(state);
+        uint32_t thread;
+        uint64_t id = 0;
+
+        uint64_t a = live_make(l, "a");
+        live_process(l);
+        uint32_t pid = (uint32_t) live_spawn(l, "a", &thread), parent = (uint32_t) getpid();
+        int r = cgroup_tree_hold(l->tree, pid, pid, parent, &id);
+        if (r == -EOPNOTSUPP)
+                skip();
+
+        assert_int_equal(r, 0);
+        assert_int_equal(id, a);
+        id = 0;
+        assert_int_equal(cgroup_tree_hold(l->tree, pid, pid, parent + 1, &id), -ESRCH);
+        assert_int_equal(cgroup_tree_hold(l->tree, pid, pid + 1, parent, &id), -ESRCH);
+        assert_int_equal(cgroup_tree_hold(l->tree, thread, thread, 0, &id), -ESRCH);
+        assert_int_equal(id, 0);
+        assert_int_equal(cgroup_tree_hold(l->tree, thread, pid, 0, &id), 0);
+        assert_int_equal(id, a);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 ON_BOTH(a_task_has_a_cgroup),
@@ -157,6 +181,7 @@ int main(void) {
                 ON_BOTH(removed_cgroups_are_remembered_but_not_for_ever),
                 ON_BOTH(a_path_is_found_before_its_event),
                 ON_BOTH(pidfds_know_the_cgroup),
+                cmocka_unit_test_setup_teardown(only_the_task_that_is_meant_is_held, live_set_up_v2, live_tear_down),
         };
 
         return live_main(tests, sizeof(tests) / sizeof(tests[0]));
