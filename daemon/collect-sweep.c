@@ -30,6 +30,9 @@ static void on_removed(uint64_t id, void *userdata) {
 }
 
 void collector_tell_removed(struct collector *c, size_t n) {
+        if (n == 0)
+                return; /* memmove() takes no NULL, not even to move nothing */
+
         for (size_t i = 0; i < n; i++)
                 if (!cgroup_tree_exists(c->tree, c->removed[i]))
                         accounting_cgroup_removed(c->accounting, collector_now(), c->removed[i]);
