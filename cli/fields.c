@@ -90,6 +90,15 @@ static const struct field problem_fields[] = {
         {},
 };
 
+const struct field check_fields[] = {
+        { "id" },
+        { "title" },
+        { "result" },
+        { "message" },
+        { "remedy" },
+        {},
+};
+
 static const struct field kernel_fields[] = {
         { "release" },
         { "taskstats_version" },

@@ -23,6 +23,7 @@ extern const struct field task_fields[];
 extern const struct field task_more_fields[];
 extern const struct field histogram_fields[];
 extern const struct field status_fields[];
+extern const struct field check_fields[];
 
 #define FIELDS_WITH_KINDS_MAX (12 + DELAY_KIND_COUNT)
 

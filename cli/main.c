@@ -27,9 +27,10 @@ static const struct {
         { "tasks", 0, NULL, verb_tasks },
         { "histogram", 1, "CGROUP|UNIT", verb_histogram },
         { "status", 0, NULL, verb_status },
+        { "doctor", 0, NULL, verb_doctor },
 };
 
-#define VERB_NAMES "top, cgroups, tasks, histogram, status"
+#define VERB_NAMES "top, cgroups, tasks, histogram, status, doctor"
 
 static int help(void) {
         fputs("delayctl [OPTION...] VERB\n\n"
@@ -39,7 +40,8 @@ static int help(void) {
               "  cgroups                List cgroups and their waits\n"
               "  tasks                  List tasks that waited, those that have ended too\n"
               "  histogram CGROUP|UNIT  Show how the waits of a cgroup are distributed\n"
-              "  status                 Show how delayd is doing and what it costs\n\n"
+              "  status                 Show how delayd is doing and what it costs\n"
+              "  doctor                 Check all that delayd needs, and name the remedies\n\n"
               "Options:\n"
               "     --window=SPAN       Look at the last SPAN: of 1m, 5m (default), 15m and 1h\n"
               "                         the nearest is used\n"

@@ -15,6 +15,7 @@
 #include "kernel/taskstats-client.h"
 
 struct recorder;
+struct saved_state;
 
 /* A socket whose events are gathered: after it was read it is left alone until the timer. */
 struct collector_feed {
@@ -49,6 +50,7 @@ struct collector {
         struct taskstats_client *client;
         struct exit_listener *exits;
         struct proc_connector *connector; /* NULL where it is not to be had: then sweeps alone find new tasks */
+        int connector_error; /* why, when it was last tried */
         struct cgroup_tree *tree;
         struct recorder *recorder; /* NULL: nothing is recorded */
 
@@ -68,13 +70,15 @@ struct collector {
 
         uint32_t *tids;   /* scratch for polls */
         size_t allocated_tids;
+        struct task **ended; /* scratch: tasks that are to be forgotten */
+        size_t allocated_ended;
 
         bool querying, draining; /* the client and the connector call back, and cannot be called meanwhile */
 
         bool sweep_incomplete; /* some cgroup could not be read in the sweep that runs */
         bool dirty;       /* events were lost: sweep as soon as possible */
         bool events_missed; /* some of them just now */
-        uint64_t last_event_nsec; /* CLOCK_BOOTTIME: of the connector */
+        uint64_t last_event_nsec, last_exec_nsec; /* CLOCK_BOOTTIME: of the connector */
         uint64_t busy_until_nsec; /* CLOCK_BOOTTIME: tasks move, or may */
         uint64_t connect_tried_nsec; /* CLOCK_BOOTTIME */
         uint64_t connected_nsec;  /* CLOCK_MONOTONIC: what started later has a fork event */
@@ -84,6 +88,7 @@ struct collector {
         uint64_t aged_nsec;          /* CLOCK_MONOTONIC: when tasks that are gone were last forgotten */
         uint64_t started_since_nsec; /* of a query: samples of tasks that started before are not for the accounting; 0: all are */
         uint64_t started_nsec;  /* CLOCK_BOOTTIME */
+        uint64_t drained_nsec;
         uint64_t last_poll_nsec;
         uint64_t budget_checked_nsec, budget_used_nsec; /* when, and the daemon's CPU time for sampling then */
         uint64_t events_cpu_nsec; /* CPU time that events took, which is not sampling's */
@@ -100,10 +105,17 @@ int collector_start(
                 sd_event *event,
                 const struct config *config,
                 struct health *health,
-                struct recorder *recorder); /* NULL: nothing is recorded */
+                struct recorder *recorder,  /* NULL: nothing is recorded */
+                struct saved_state *state); /* NULL: begins with nothing */
 /* Takes over from another configuration what can change while it runs. Returns 0, or a negative errno: then all is as it was. */
 int collector_reconfigure(struct collector *c, const struct config *config);
+
+/* Takes in all that waits, for the last time. */
+void collector_finish(struct collector *c);
 
 void collector_done(struct collector *c);
 
 void collector_fill_status(struct collector *c, struct status_facts *ret);
+
+struct diagnosis;
+void collector_diagnose(struct collector *c, struct diagnosis *ret);

@@ -28,4 +28,7 @@
  *   ListTasks(t window_nsec, s kinds, s sort, t limit, a{sv} options) -> (t window_nsec, aa{sv} tasks)
  *           Root and the group delayd see every task, others their own.
  *   GetStatus() -> (a{sv} status)
+ *   Diagnose() -> (aa{sv} checks)
+ *           What delayd needs and how it is here: id, title, result ("ok", "warn", "fail" or "unknown"), message, and
+ *           remedy where there is one.
  */

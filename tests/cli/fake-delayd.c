@@ -354,6 +354,45 @@ static int get_status(sd_bus_message *call, void *userdata, sd_bus_error *error)
         return r;
 }
 
+static void key_check(
+                sd_bus_message *m, const char *id, const char *title, const char *result, const char *message, const char *remedy) {
+
+        sd_bus_message_open_container(m, 'a', "{sv}");
+        key_text(m, "id", id);
+        key_text(m, "title", title);
+        key_text(m, "result", result);
+        key_text(m, "message", message);
+        key_text(m, "remedy", remedy);
+        sd_bus_message_close_container(m);
+}
+
+static int diagnose(sd_bus_message *call, void *userdata, sd_bus_error *error) {
+        sd_bus_message *m;
+        int r;
+
+        if (mode_is("replay"))
+                return sd_bus_reply_method_errorf(call, SD_BUS_ERROR_NOT_SUPPORTED, "A recording is shown.");
+
+        r = sd_bus_message_new_method_return(call, &m);
+        if (r < 0)
+                return r;
+
+        sd_bus_message_open_container(m, 'a', "a{sv}");
+        key_check(m, "taskstats", "Taskstats", "ok", "Version 16 of the records.", NULL);
+        if (!mode_is("empty")) {
+                key_check(m, "delay-accounting", "Delay accounting", "warn", "kernel.task_delayacct is off.",
+                          "Run 'sysctl kernel.task_delayacct=1'.");
+                key_check(m, "evil", "Evil \x1b[2J", "strange", "Evil \x1b[2J message in /a/\xe2\x80\xae.", "\x07");
+        }
+        if (mode_is("failing"))
+                key_check(m, "polling", "Problem", "fail", "Live tasks can no longer be asked for their delays.", "Restart delayd.");
+        sd_bus_message_close_container(m);
+
+        r = sd_bus_send(NULL, m, NULL);
+        sd_bus_message_unref(m);
+        return r;
+}
+
 static int reply_garbled(sd_bus_message *call, void *userdata, sd_bus_error *error) {
         return sd_bus_reply_method_return(call, "su", "hello", 7);
 }
@@ -363,6 +402,7 @@ static const sd_bus_vtable garbled_vtable[] = {
         SD_BUS_METHOD("ListCgroups", "tssta{sv}", "su", reply_garbled, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD("GetHistogram", "ssta{sv}", "su", reply_garbled, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD("GetStatus", "", "su", reply_garbled, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD("Diagnose", "", "su", reply_garbled, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_VTABLE_END,
 };
 
@@ -372,6 +412,7 @@ static const sd_bus_vtable vtable[] = {
         SD_BUS_METHOD("ListTasks", "tssta{sv}", "taa{sv}", list_tasks, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD("GetHistogram", "ssta{sv}", "a{sv}", get_histogram, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD("GetStatus", "", "a{sv}", get_status, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD("Diagnose", "", "aa{sv}", diagnose, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_VTABLE_END,
 };
 

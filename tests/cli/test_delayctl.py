@@ -408,8 +408,8 @@ def test_options_reach_the_daemon(fresh):
 # Errors
 
 @pytest.mark.parametrize("arguments, words", [
-    ([], ["top, cgroups, tasks, histogram, status"]),
-    (["frobnicate"], ["frobnicate", "top, cgroups, tasks, histogram, status"]),
+    ([], ["top, cgroups, tasks, histogram, status, doctor"]),
+    (["frobnicate"], ["frobnicate", "top, cgroups, tasks, histogram, status, doctor"]),
     (["cgroups", "extra"], ["extra"]),
     (["histogram"], ["CGROUP|UNIT"]),
     (["cgroups", "--json=xml"], ["xml", "short, pretty or off"]),

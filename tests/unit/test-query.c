@@ -223,7 +223,7 @@ static void tasks_live_and_gone(void **state) {
         assert_int_equal(rows[2].tid, 101);
         free(rows);
 
-        const struct query own = { .only_uid = true, .uid = 1000, .sort = QUERY_SORT_NAME };
+        const struct query own = { .only_uid = true, .uid = 1, .sort = QUERY_SORT_NAME };
         assert_int_equal(query_tasks(&f->accounting, f->now_nsec, &own, &window_nsec, &rows, &n), 0);
         assert_int_equal(n, 2);
         assert_string_equal(rows[0].comm, "gone");
