@@ -175,7 +175,8 @@ static void account_exit(struct collector *c, const struct task_sample *sample) 
         if (c->connector && !task && sample->start_min_nsec > c->connected_nsec)
                 c->unannounced++;
         collector_out_of_memory(c, accounting_exit_sample(c->accounting, collector_now(), sample));
-        cgroup_tree_let_go(c->tree, sample->tid);
+        if (!task_newest(&c->accounting->tasks, sample->tid))
+                cgroup_tree_let_go(c->tree, sample->tid);
         free((void *) sample->raw);
 }
 

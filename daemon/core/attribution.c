@@ -88,6 +88,10 @@ static int look_up(
         if (!a->config.lookup)
                 return -EOPNOTSUPP;
 
+        /* The number belongs to another task by now, of which the kernel would tell. */
+        if (hash_get(&a->tasks.by_tid, task->tid) != task)
+                return -ESRCH;
+
         int r = a->config.lookup(task->tid, task->tgid, ended, &key, &source, a->config.userdata);
         OBSERVE(a, .type = ACCOUNTING_LOOKED_UP, .lookup = { task->tid, r, key, source });
         if (r < 0)

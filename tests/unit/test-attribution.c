@@ -413,6 +413,26 @@ static void children_that_are_on_their_way(void **state) {
         assert_int_equal(waits_in(a, B), 1);
 }
 
+/* The kernel would answer for the later one. */
+static void a_number_that_has_another_owner_by_now(void **state) {
+        struct accounting *a = *state;
+
+        accounting_place(a, T0, 300, 300, B);
+        fork_task(a, T0 + SEC, 200);
+        const struct fork_event later = { 200, 200, 300, 300, T0 + SEC + 50 * MSEC };
+        accounting_fork(a, T0 + SEC + 50 * MSEC, &later);
+
+        kernel.ended = B;
+        ends(a, T0 + SEC + 10 * MSEC, 200, 10 * MSEC, 1);
+        assert_int_equal(kernel.asked, 0);
+        assert_int_equal(waits_in(a, A), 1);
+        assert_int_equal(a->attributed[ATTRIBUTION_PARENT], 1);
+
+        ends(a, T0 + SEC + 60 * MSEC, 200, 10 * MSEC, 1);
+        assert_int_equal(kernel.asked, 1);
+        assert_int_equal(waits_in(a, B), 1);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(few_of_many_children_are_looked_at, setup, teardown),
@@ -426,6 +446,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(a_task_that_nobody_told_of, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_child_of_a_parent_that_is_gone, setup, teardown),
                 cmocka_unit_test_setup_teardown(children_that_are_on_their_way, setup, teardown),
+                cmocka_unit_test_setup_teardown(a_number_that_has_another_owner_by_now, setup, teardown),
                 cmocka_unit_test_setup_teardown(threads_are_as_certain_as_their_process, setup, teardown),
         };
 
