@@ -14,8 +14,11 @@
  */
 #define ROUNDS_MAX 16
 
-/* After a task that moved, or whose kind does, events are read sooner for this long: others may follow. */
-#define BUSY_NSEC NSEC_PER_SEC
+/* After a task that was seen late, or not at all, events are read sooner for this long: others may follow. */
+#define BUSY_NSEC (200 * NSEC_PER_MSEC)
+
+/* But in a storm of tasks that are gone at once that would not help. */
+#define UNSEEN_INTERVAL_NSEC (2 * NSEC_PER_SEC)
 
 /* An exec that follows a move may be read before the notice of the move. */
 #define ARRIVAL_NSEC (100 * NSEC_PER_MSEC)
@@ -85,14 +88,15 @@ void collector_place(struct collector *c, uint32_t tid, uint64_t cgroup_id) {
         collector_out_of_memory(c, accounting_place(c->accounting, collector_now(), tid, 0, cgroup_id));
 }
 
-/* A task that was just forked, and is not where its parent is. In the root it may only not have come to its place yet. */
+/* A task that was just forked was looked at. In the root it may only not have come to its place yet. */
 static void place_child(struct collector *c, const struct fork_event *event, uint64_t id) {
         const struct cgroup *cgroup = cgroup_table_find(&c->accounting->cgroups, id);
 
-        if (!cgroup || strcmp(cgroup->path, "/") == 0 || accounting_is_in(c->accounting, event->tid, id))
+        if (!cgroup || strcmp(cgroup->path, "/") == 0)
                 return;
 
-        c->busy_until_nsec = c->last_event_nsec + BUSY_NSEC;
+        if (!accounting_is_in(c->accounting, event->tid, id))
+                c->busy_until_nsec = c->last_event_nsec + BUSY_NSEC;
         collector_out_of_memory(c, accounting_place(c->accounting, c->last_event_nsec, event->tid, event->tgid, id));
 }
 
@@ -122,6 +126,8 @@ static void on_fork(const struct fork_event *event, void *userdata) {
                 r = collector_lookup(event->tid, event->tgid, false, &id, &source, c);
         if (r >= 0)
                 place_child(c, event, id);
+        else if (r == -ESRCH && c->last_event_nsec > c->busy_until_nsec + UNSEEN_INTERVAL_NSEC)
+                c->busy_until_nsec = c->last_event_nsec + BUSY_NSEC; /* be sooner for a while */
 }
 
 static void *memdup(const void *p, size_t size) {
@@ -170,7 +176,8 @@ static void account_exit(struct collector *c, const struct task_sample *sample) 
         if (c->connector && !task && sample->start_min_nsec > c->connected_nsec)
                 c->unannounced++;
         collector_out_of_memory(c, accounting_exit_sample(c->accounting, collector_now(), sample));
-        cgroup_tree_let_go(c->tree, sample->tid);
+        if (!task_newest(&c->accounting->tasks, sample->tid))
+                cgroup_tree_let_go(c->tree, sample->tid);
         free((void *) sample->raw);
 }
 
@@ -224,7 +231,7 @@ static void on_exec(uint32_t tgid, void *userdata) {
                 accounting_doubt_task(c->accounting, tgid);
 }
 
-static void drain_connector(struct collector *c) {
+void collector_drain_forks(struct collector *c) {
         static const struct proc_connector_handler handler = { .fork = on_fork, .exec = on_exec };
         struct proc_connector_handler own = handler;
 
@@ -255,7 +262,7 @@ static enum accounting_doubt place_joined(struct collector *c) {
                         doubt = DOUBT_INHERITED; /* others may have come with it, and be gone */
         }
 
-        if (doubt != DOUBT_NONE)
+        if (doubt == DOUBT_ALL)
                 c->busy_until_nsec = collector_now() + BUSY_NSEC;
         c->n_joined = 0;
         return doubt;
@@ -284,7 +291,7 @@ static bool run_round(struct collector *c) {
         drain_exits(c);
         if (cgroup_tree_process(c->tree) != 0)
                 c->dirty = c->events_missed = true;
-        drain_connector(c);
+        collector_drain_forks(c);
 
         doubt = place_joined(c);
         missed = what_is_missed(c);

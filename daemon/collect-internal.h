@@ -24,6 +24,7 @@ void collector_start_budget(struct collector *c);
 
 bool collector_drain(struct collector *c); /* takes in all events that wait; false: there may be more */
 void collector_check_young(struct collector *c); /* looks what has become of tasks that were forked a moment ago */
+void collector_drain_forks(struct collector *c); /* only forks and execs */
 int collector_lookup(
                 uint32_t tid,
                 uint32_t tgid,

@@ -21,7 +21,7 @@
 #define EXEC_GATHER_NSEC (1 * NSEC_PER_MSEC)
 #define EXECS_NSEC (20 * NSEC_PER_MSEC) /* after one there will be others */
 
-/* The same while tasks move: these cannot be looked at once they are reaped. */
+/* The same while tasks are hard to follow: they cannot be looked at once they are reaped. */
 #define EXIT_GATHER_BUSY_NSEC (1 * NSEC_PER_MSEC)
 #define FORK_GATHER_BUSY_NSEC (200 * NSEC_PER_USEC)
 

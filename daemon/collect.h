@@ -21,7 +21,7 @@ struct saved_state;
 struct collector_feed {
         struct collector *collector;
         sd_event_source *source, *timer;
-        uint64_t gather_nsec, busy_gather_nsec; /* at least; the latter while tasks move */
+        uint64_t gather_nsec, busy_gather_nsec; /* at least; the latter while tasks are hard to follow */
 };
 
 struct collector_join {
@@ -79,7 +79,7 @@ struct collector {
         bool dirty;       /* events were lost: sweep as soon as possible */
         bool events_missed; /* some of them just now */
         uint64_t last_event_nsec, last_exec_nsec; /* CLOCK_BOOTTIME: of the connector */
-        uint64_t busy_until_nsec; /* CLOCK_BOOTTIME: tasks move, or may */
+        uint64_t busy_until_nsec; /* CLOCK_BOOTTIME: tasks are hard to follow until then */
         uint64_t connect_tried_nsec; /* CLOCK_BOOTTIME */
         uint64_t connected_nsec;  /* CLOCK_MONOTONIC: what started later has a fork event */
         unsigned unannounced;     /* exits of tasks that had none, since the last event */

@@ -41,23 +41,32 @@ static void learn(const struct accounting *a, const struct task *task, bool else
 void attribution_inherit(struct accounting *a, struct task *child, const struct fork_event *event) {
         struct task *parent = hash_get(&a->tasks.by_tid, event->parent_tgid);
 
+        /* A thread begins where its process is, and is as certain. */
+        if (parent && event->tid != event->tgid && parent->tid == event->tgid) {
+                child->parent_tgid = parent->parent_tgid;
+                child->inherited = parent->inherited || parent->doubtful;
+                child->to_check = child->inherited && parent->to_check;
+                return;
+        }
+
         child->parent_tgid = event->parent_tgid;
         child->inherited = true;
         child->to_check = !parent || parent->scatters > 0 || parent->forks < CHECKED_FIRST || parent->forks % CHECKED_EVERY == 0;
         if (parent)
                 parent->forks++;
-
-        /* A thread begins where its process is, and is as certain. */
-        if (parent && event->tid != event->tgid && parent->tid == event->tgid && !parent->inherited && !parent->doubtful)
-                child->inherited = child->to_check = false;
 }
 
 void attribution_place(struct accounting *a, struct task *task, struct cgroup *cgroup) {
-        bool known = cgroup != a->cgroups.unattributed;
+        bool known = cgroup != a->cgroups.unattributed, elsewhere = cgroup != task->cgroup;
+        const struct task *parent = parent_of(a, task);
+
+        /* Children of one that scatters them may only be on their way. */
+        if (known && !elsewhere && task->inherited && parent && parent->scatters > 0)
+                return;
 
         if (known)
-                learn(a, task, cgroup != task->cgroup);
-        if (cgroup != task->cgroup || task->attribution != ATTRIBUTION_CACHE)
+                learn(a, task, elsewhere);
+        if (elsewhere || task->attribution != ATTRIBUTION_CACHE)
                 task_set_cgroup(task, cgroup, known ? ATTRIBUTION_CACHE : ATTRIBUTION_NONE);
         task->inherited = task->doubtful = task->to_check = false;
 }

@@ -52,7 +52,7 @@ struct task {
         uint32_t threads;        /* of a process: entries of its other threads */
         uint32_t index;          /* place in its polling level (core/schedule.h) */
         uint32_t recent_waits;   /* since level_nsec */
-        uint32_t parent_tgid;    /* the process that forked it, or its own for a thread; 0: unknown */
+        uint32_t parent_tgid;    /* the process that forked its process; 0: unknown */
         uint64_t level_nsec;     /* when its level was last judged */
         uint16_t generation;     /* of the last sweep that saw it */
         uint8_t level;

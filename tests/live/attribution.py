@@ -26,7 +26,7 @@ class Outcome:
     by_source: collections.Counter = field(default_factory=collections.Counter)
     wrong: collections.Counter = field(default_factory=collections.Counter)  # by source
     examples: list = field(default_factory=list)
-    late: float = 0.0      # share of the moments in which the host let nobody run at once
+    late: float = 0.0      # share of the time in which the host kept a task like the daemon from running
 
     def silently_wrong(self):
         return sum(self.wrong[source] for source in SURE) + self.missing
@@ -58,7 +58,7 @@ class Stalls:
     def __exit__(self, *_):
         out, _ = self.process.communicate(timeout=10)
         said = json.loads(out)
-        self.share = said["late"] / said["sleeps"]
+        self.share = said["late_nsec"] / said["elapsed_nsec"]
 
 
 def compare(daemon, name, directories, start):

@@ -111,18 +111,21 @@ class Cgroup:
             return None
         return int(some.rpartition("total=")[2]) * 1000
 
+    @staticmethod
+    def remove_directory(directory):
+        for _ in range(100):
+            try:
+                os.rmdir(directory)
+                return
+            except FileNotFoundError:
+                return
+            except OSError:
+                time.sleep(0.02)  # tasks that have just ended keep it busy for a moment
+        raise AssertionError("cannot remove %r" % directory)
+
     def remove(self):
         for directory in filter(None, (self.limited, self.directory)):
-            for _ in range(100):
-                try:
-                    directory.rmdir()
-                    break
-                except FileNotFoundError:
-                    break
-                except OSError:
-                    time.sleep(0.02)  # tasks that have just ended keep it busy for a moment
-            else:
-                raise AssertionError("cannot remove %s" % directory)
+            self.remove_directory(directory)
 
 
 class Workload:

@@ -284,8 +284,8 @@ static void a_move_that_no_member_explains(void **state) {
 
         accounting_doubt(a, DOUBT_NONE);
         kernel.asked = 0;
-        accounting_place(a, T0 + SEC, 202, 202, A);
-        ends(a, T0 + SEC + MSEC, 202, MSEC, 1);
+        accounting_place(a, T0 + SEC, 302, 302, A);
+        ends(a, T0 + SEC + MSEC, 302, MSEC, 1);
         assert_int_equal(kernel.asked, 0);
         assert_int_equal(a->attributed[ATTRIBUTION_PARENT], 1);
 }
@@ -323,6 +323,14 @@ static void an_exec_of_a_task_that_is_gone(void **state) {
         kernel.ended = A;
         ends(a, T0 + 2 * SEC + MSEC, 201, MSEC, 1);
         assert_int_equal(a->attributed[ATTRIBUTION_CACHE], 41);
+
+        /* Or says that it is where nobody knows: then it is nowhere. */
+        fork_task(a, T0 + 3 * SEC, 202);
+        accounting_doubt_task(a, 202);
+        kernel.ended = UNKNOWN;
+        ends(a, T0 + 3 * SEC + MSEC, 202, MSEC, 1);
+        assert_int_equal(a->attributed[ATTRIBUTION_NONE], 1);
+        assert_int_equal(waits_in(a, CGROUP_KEY_UNATTRIBUTED), 1);
         accounting_doubt_task(a, 4711);
 }
 
@@ -409,6 +417,26 @@ static void threads_are_as_certain_as_their_process(void **state) {
         assert_false(accounting_is_in(a, 4711, A));
 }
 
+/* Looked at right after the fork, which says nothing of where a child of this one will be. */
+static void children_that_are_on_their_way(void **state) {
+        struct accounting *a = *state;
+
+        fork_task(a, T0, 200);
+        accounting_place(a, T0, 200, 200, A);
+        ends(a, T0 + MSEC, 200, MSEC, 1);
+        assert_int_equal(kernel.asked, 0);
+        assert_int_equal(a->attributed[ATTRIBUTION_CACHE], 1);
+
+        fork_task(a, T0 + SEC, 201);
+        accounting_place(a, T0 + SEC, 201, 201, B); /* moved */
+        fork_task(a, T0 + SEC, 202);
+        accounting_place(a, T0 + SEC, 202, 202, A);
+        kernel.ended = B;
+        ends(a, T0 + SEC + MSEC, 202, MSEC, 1);
+        assert_int_equal(kernel.asked, 1);
+        assert_int_equal(waits_in(a, B), 1);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(an_earlier_owner_of_a_number_is_not_asked_for, setup, teardown),
@@ -422,6 +450,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(a_cgroup_that_is_gone_before_its_task, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_task_that_nobody_told_of, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_child_of_a_parent_that_is_gone, setup, teardown),
+                cmocka_unit_test_setup_teardown(children_that_are_on_their_way, setup, teardown),
                 cmocka_unit_test_setup_teardown(threads_are_as_certain_as_their_process, setup, teardown),
         };
 

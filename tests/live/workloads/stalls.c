@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * How often the host keeps a task waiting for a CPU that wants to run for a moment twice a millisecond: sleeps
- * until its standard input ends, and says how many of the sleeps were a millisecond too long.
+ * How much of the time the host keeps a task waiting for a CPU that wants to run for a moment twice a
+ * millisecond: sleeps until its standard input ends, and says how long it was and how long it slept beyond
+ * a millisecond too much.
  */
+#include <inttypes.h>
 #include <poll.h>
 
 #include "workload.h"
@@ -13,16 +15,17 @@
 int main(void) {
         const struct timespec span = { .tv_nsec = SLEEP_NSEC };
         struct pollfd input = { .fd = STDIN_FILENO, .events = POLLIN };
-        unsigned long sleeps = 0, late = 0;
+        uint64_t start = monotonic_nsec(), late = 0;
 
         do {
                 uint64_t before = monotonic_nsec();
 
                 (void) nanosleep(&span, NULL);
-                sleeps++;
-                late += monotonic_nsec() - before > SLEEP_NSEC + LATE_NSEC;
+                uint64_t slept = monotonic_nsec() - before;
+                if (slept > SLEEP_NSEC + LATE_NSEC)
+                        late += slept - SLEEP_NSEC;
         } while (poll(&input, 1, 0) == 0);
 
-        printf("{\"sleeps\":%lu,\"late\":%lu}\n", sleeps, late);
+        printf("{\"elapsed_nsec\":%" PRIu64 ",\"late_nsec\":%" PRIu64 "}\n", monotonic_nsec() - start, late);
         return EXIT_SUCCESS;
 }
