@@ -333,12 +333,14 @@ def locked_down():
 #
 
 def comes_back():
-    """it is started again when it is killed"""
+    """it is started again when it is killed, and no counter that was seen goes back"""
     pid = main_pid()
+    before = counters()
     os.kill(pid, signal.SIGKILL)
     wait_until("another process", lambda: main_pid() not in (0, pid))
     wait_ready()
     assert unit_properties("delayd.service", "NRestarts") == "1"
+    assert_continues(before)
 
 
 def is_watched():
