@@ -5,6 +5,7 @@ import http.client
 import os
 import random
 import re
+import socket
 import struct
 import subprocess
 import threading
@@ -297,6 +298,28 @@ def test_a_store_that_was_emptied(supervise, tmp_path):
     assert_no_lower(before, counters_of(daemon))
     names = [name for name in supervisor.names() if name.startswith("exits-")]
     assert names and len(set(names)) == len(names)
+    daemon.stop()
+
+
+def test_sockets_that_receive_nothing(supervise, tmp_path):
+    """Kept ones that the kernel does not know any more are replaced, rather than that no start ever succeeds again."""
+    supervisor = supervise(state=tmp_path)
+    supervisor.start().wait_ready()
+    supervisor.daemon.stop()
+    deaf = []
+    for name, fd in supervisor.store:
+        if name.startswith("exits-"):
+            os.close(fd)
+            with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 16) as sock:
+                sock.bind((0, 0))
+                fd = os.dup(sock.fileno())
+        deaf.append((name, fd))
+    supervisor.store = deaf
+    daemon = supervisor.start().wait_ready()
+    assert "receive nothing" in daemon.log()
+    assert len(supervisor.names()) == len(set(supervisor.names()))
+    daemon = supervisor.restart().wait_ready()
+    assert "receive nothing" not in daemon.log()
     daemon.stop()
 
 
