@@ -3,12 +3,17 @@
 #include "core/diagnosis.h"
 #include "kernel/host-facts.h"
 #include "kernel/kernel-info.h"
+#include "saved-state.h"
 
 void collector_diagnose(struct collector *c, struct diagnosis *ret) {
         struct host_texts texts;
         struct host_facts host;
         struct status_facts status;
+        const char *state_directory = NULL;
+        int state_error = 0;
 
+        if (c->state)
+                state_directory = saved_state_directory(c->state, &state_error);
         host_facts_read(&host, &texts);
         collector_fill_status(c, &status);
 
@@ -30,6 +35,8 @@ void collector_diagnose(struct collector *c, struct diagnosis *ret) {
                 .health = c->health,
                 .events_lost = c->connector ? proc_connector_lost(c->connector) : 0,
                 .cpu_budget = c->config->cpu_budget,
+                .state_directory = state_directory,
+                .state_error = state_error,
         };
 
         diagnose(ret, &host, &feed, &daemon);

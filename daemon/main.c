@@ -279,6 +279,8 @@ static int on_reload(sd_event_source *source, const struct signalfd_siginfo *inf
                 reload_failed(&reload, config_fault());
         else if (reload_apply(&reload, &config) < 0)
                 reload_failed(&reload, NULL);
+        else if (d->state)
+                saved_state_reconfigure(d->state);
 
         say_ready(d);
         return 0;

@@ -233,6 +233,11 @@ int *saved_state_sockets(struct saved_state *s) {
         return s->sockets;
 }
 
+const char *saved_state_directory(const struct saved_state *s, int *ret_error) {
+        *ret_error = s->whole.error;
+        return s->whole.directory.path;
+}
+
 /* Returns true if there is somebody who takes it. */
 static bool store(const char *name, int fd) {
         char message[96];
@@ -373,6 +378,11 @@ int saved_state_start(struct saved_state *s, sd_event *event, struct accounting 
         if (r >= 0)
                 r = sd_event_source_set_enabled(s->step_timer, SD_EVENT_OFF);
         return r;
+}
+
+void saved_state_reconfigure(struct saved_state *s) {
+        if (s->save_timer && !s->windows && !s->write) /* or it follows anyway */
+                arm_save(s);
 }
 
 void saved_state_shown(struct saved_state *s) {

@@ -134,7 +134,7 @@ static void check_state(struct diagnosis *d, const struct daemon_facts *daemon) 
         else if (daemon->state_error < 0)
                 diagnosis_add(d, id, title, CHECK_WARN,
                               "Make room, and let the user of delayd write there (StateDirectory= in the unit sees to that).",
-                              "%s cannot be written to (%s): a crash or a reboot takes the counters along.",
+                              "%s cannot be written to (%s): counters go back if delayd ends.",
                               daemon->state_directory, strerror(-daemon->state_error));
         else
                 diagnosis_add(d, id, title, CHECK_OK, NULL, "%s can be written to.", daemon->state_directory);
@@ -144,8 +144,10 @@ static void check_state(struct diagnosis *d, const struct daemon_facts *daemon) 
 static void check_problems(struct diagnosis *d, const struct health *health) {
         for (const struct problem *p = health->problems; p; p = p->next) {
                 enum check_result result = p->severity == PROBLEM_FAILING ? CHECK_FAIL : CHECK_WARN;
-                bool is_accounting = strcmp(p->id, "delay-accounting-off") == 0;
-                const struct check *check = diagnosis_find(d, is_accounting ? "delay-accounting" : p->id);
+                const char *id = strcmp(p->id, "delay-accounting-off") == 0 ? "delay-accounting"
+                        : strcmp(p->id, "state-unwritable") == 0            ? "state-directory"
+                                                                            : p->id;
+                const struct check *check = diagnosis_find(d, id);
 
                 /* Who is answered has a bus. */
                 if (strcmp(p->id, "bus-unavailable") == 0)
