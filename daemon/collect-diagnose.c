@@ -4,7 +4,7 @@
 #include "kernel/host-facts.h"
 #include "kernel/kernel-info.h"
 
-void collector_diagnose(struct collector *c, struct diagnosis *ret) {
+void collector_diagnose(struct collector *c, const char *state_directory, int state_error, struct diagnosis *ret) {
         struct host_texts texts;
         struct host_facts host;
         struct status_facts status;
@@ -30,6 +30,8 @@ void collector_diagnose(struct collector *c, struct diagnosis *ret) {
                 .health = c->health,
                 .events_lost = c->connector ? proc_connector_lost(c->connector) : 0,
                 .cpu_budget = c->config->cpu_budget,
+                .state_directory = state_directory,
+                .state_error = state_error,
         };
 
         diagnose(ret, &host, &feed, &daemon);

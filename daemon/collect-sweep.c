@@ -86,6 +86,7 @@ void collector_sweep(struct collector *c) {
                                   "Check that Collect.CgroupRoot= names a mounted cgroup hierarchy which delayd may read.");
         else
                 collector_no_problem(c, "cgroup-tree");
+        (void) collector_attach_tree(c); /* else sweeps are left, as before */
         c->n_joined = 0; /* all are read below */
 
         accounting_sweep_begin(c->accounting);

@@ -5,10 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <systemd/sd-journal.h>
 #include <unistd.h>
 
+#include "cleanup.h"
 #include "log.h"
 
 static bool to_journal;
@@ -21,6 +24,19 @@ void log_open(void) {
         /* sd_journal_send() succeeds without a journal: only a stderr that is connected to it proves one. */
         to_journal = stream && sscanf(stream, "%lu:%lu", &device, &inode) == 2
                      && fstat(STDERR_FILENO, &st) == 0 && st.st_dev == device && st.st_ino == inode;
+}
+
+bool log_is_heard(void) {
+        static const struct sockaddr_un journal = { .sun_family = AF_UNIX, .sun_path = "/run/systemd/journal/socket" };
+
+        if (!to_journal)
+                return true;
+
+        _cleanup_close_ int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        if (fd < 0)
+                return true; /* not to be told */
+
+        return connect(fd, (const struct sockaddr *) &journal, sizeof(journal)) == 0;
 }
 
 int log_message(int priority, int error, const char *format, ...) {

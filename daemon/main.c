@@ -163,7 +163,12 @@ static void view_fill_status(struct status_facts *ret, void *userdata) {
 static void view_diagnose(struct diagnosis *ret, void *userdata) {
         struct daemon *d = userdata;
 
-        collector_diagnose(&d->collector, ret);
+        const char *directory = NULL;
+        int error = 0;
+
+        if (d->state)
+                directory = saved_state_directory(d->state, &error);
+        collector_diagnose(&d->collector, directory, error, ret);
 }
 
 static void view_shown(void *userdata) {
