@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "collect-internal.h"
+#include "kernel/kernel-info.h"
 #include "kernel/monotonic.h"
 #include "recorder.h"
 
@@ -18,6 +19,9 @@
 
 /* An exec that follows a move may be read before the notice of the move. */
 #define ARRIVAL_NSEC (100 * NSEC_PER_MSEC)
+
+/* A task that lives for so long is asked for its delays. */
+#define YOUNG_NSEC (20 * NSEC_PER_MSEC)
 
 /* So many records at once, because we were kept from reading or because of a storm, may have been too many. */
 #define MANY_RECORDS 100
@@ -203,6 +207,7 @@ static void on_exec(uint32_t tgid, void *userdata) {
         uint64_t id;
 
         note_event(c);
+        c->last_exec_nsec = c->last_event_nsec;
 
         /* Threads that ended in the exec have exit records, which have to be told first. */
         if (accounting_exec_ends_threads(c->accounting, tgid)) {
@@ -292,8 +297,45 @@ static bool run_round(struct collector *c) {
         return more || c->n_removed > 0;
 }
 
-void collector_drain(struct collector *c) {
+bool collector_drain(struct collector *c) {
         c->drained_nsec = collector_now();
-        for (unsigned i = 0; i < ROUNDS_MAX && run_round(c); i++)
-                ;
+        for (unsigned i = 0; i < ROUNDS_MAX; i++)
+                if (!run_round(c))
+                        return true;
+
+        return false;
+}
+
+/* Most tasks that were forked are gone soon after. Those that are not are sampled from now on. */
+void collector_check_young(struct collector *c) {
+        uint64_t now = collector_now();
+        struct task *task;
+        size_t n = 0;
+
+        while ((task = accounting_next_young(c->accounting, now - YOUNG_NSEC))) {
+                if (n == c->allocated_ended) {
+                        size_t allocated = n ? n * 2 : 64;
+                        struct task **ended = realloc(c->ended, allocated * sizeof(*ended));
+
+                        if (!ended) {
+                                collector_out_of_memory(c, accounting_grown_up(c->accounting, now, task));
+                                break;
+                        }
+                        c->ended = ended;
+                        c->allocated_ended = allocated;
+                }
+
+                if (kernel_task_exists(task->tid))
+                        collector_out_of_memory(c, accounting_grown_up(c->accounting, now, task));
+                else
+                        c->ended[n++] = task;
+        }
+
+        /* What they did before is to be known before they are forgotten. If that is too much for now, the next poll finds them gone. */
+        bool all = n == 0 || collector_drain(c);
+        for (size_t i = 0; i < n; i++)
+                if (all)
+                        accounting_ended(c->accounting, now, c->ended[i]);
+                else
+                        collector_out_of_memory(c, accounting_grown_up(c->accounting, now, c->ended[i]));
 }

@@ -23,7 +23,8 @@ void collector_detach_connector(struct collector *c);
 void collector_arm_poll(struct collector *c);
 void collector_start_budget(struct collector *c);
 
-void collector_drain(struct collector *c); /* takes in all events that wait */
+bool collector_drain(struct collector *c); /* takes in all events that wait; false: there may be more */
+void collector_check_young(struct collector *c); /* looks what has become of tasks that were forked a moment ago */
 int collector_lookup(
                 uint32_t tid,
                 uint32_t tgid,

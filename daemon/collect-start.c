@@ -305,6 +305,7 @@ void collector_done(struct collector *c) {
         free(c->joined);
         free(c->removed);
         free(c->tids);
+        free(c->ended);
         *c = (struct collector) {};
 }
 

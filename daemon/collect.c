@@ -15,10 +15,11 @@
 
 /*
  * After a first record, which is read at once, further ones are gathered for this long: a wake-up for each
- * would cost more than the record. Forks and execs are read sooner, while the task can still be looked at.
+ * would cost more than the record. Execs are read sooner, while the task can still be looked at.
  */
-#define EXIT_GATHER_NSEC (10 * NSEC_PER_MSEC)
-#define FORK_GATHER_NSEC (1 * NSEC_PER_MSEC)
+#define GATHER_NSEC (10 * NSEC_PER_MSEC)
+#define EXEC_GATHER_NSEC (1 * NSEC_PER_MSEC)
+#define EXECS_NSEC (20 * NSEC_PER_MSEC) /* after one there will be others */
 
 /* The same while tasks move: these cannot be looked at once they are reaped. */
 #define EXIT_GATHER_BUSY_NSEC (1 * NSEC_PER_MSEC)
@@ -127,8 +128,10 @@ void collector_poll(struct collector *c) {
         uint64_t now = collector_now();
 
         /* Who was moved is to be known before what it has waited for; but not for each sample of a burst. */
-        if (now - c->drained_nsec >= DRAIN_INTERVAL_NSEC)
+        if (now - c->drained_nsec >= DRAIN_INTERVAL_NSEC) {
                 collector_drain(c);
+                collector_check_young(c);
+        }
 
         ssize_t n = schedule_due(&c->accounting->schedule, now, &c->tids, &c->allocated_tids);
         if (n < 0)
@@ -170,9 +173,14 @@ static int on_events(sd_event_source *source, int fd, uint32_t events, void *use
         uint64_t cpu = process_cpu_now();
 
         collector_drain(c);
+        collector_check_young(c);
 
-        uint64_t used = process_cpu_now() - cpu, rest = used * 3;
-        uint64_t gather = collector_now() < c->busy_until_nsec ? feed->busy_gather_nsec : feed->gather_nsec;
+        uint64_t used = process_cpu_now() - cpu, rest = used * 3, now = collector_now(), gather = feed->gather_nsec;
+
+        if (now < c->busy_until_nsec)
+                gather = feed->busy_gather_nsec;
+        else if (feed == &c->fork_feed && now - c->last_exec_nsec < EXECS_NSEC)
+                gather = EXEC_GATHER_NSEC;
 
         c->events_cpu_nsec += used;
         (void) sd_event_source_set_enabled(source, SD_EVENT_OFF);
@@ -228,7 +236,7 @@ static int attach_feed(
 }
 
 int collector_attach_connector(struct collector *c) {
-        return attach_feed(c, &c->fork_feed, proc_connector_fd(c->connector), FORK_GATHER_NSEC, FORK_GATHER_BUSY_NSEC);
+        return attach_feed(c, &c->fork_feed, proc_connector_fd(c->connector), GATHER_NSEC, FORK_GATHER_BUSY_NSEC);
 }
 
 int collector_attach_tree(struct collector *c) {
@@ -242,7 +250,7 @@ int collector_attach(struct collector *c) {
         static const uint64_t soon = 1, second = 1000000;
         int r;
 
-        r = attach_feed(c, &c->exit_feed, exit_listener_fd(c->exits), EXIT_GATHER_NSEC, EXIT_GATHER_BUSY_NSEC);
+        r = attach_feed(c, &c->exit_feed, exit_listener_fd(c->exits), GATHER_NSEC, EXIT_GATHER_BUSY_NSEC);
         if (r >= 0 && c->connector)
                 r = collector_attach_connector(c);
         if (r >= 0)

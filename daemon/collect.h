@@ -70,13 +70,15 @@ struct collector {
 
         uint32_t *tids;   /* scratch for polls */
         size_t allocated_tids;
+        struct task **ended; /* scratch: tasks that are to be forgotten */
+        size_t allocated_ended;
 
         bool querying, draining; /* the client and the connector call back, and cannot be called meanwhile */
 
         bool sweep_incomplete; /* some cgroup could not be read in the sweep that runs */
         bool dirty;       /* events were lost: sweep as soon as possible */
         bool events_missed; /* some of them just now */
-        uint64_t last_event_nsec; /* CLOCK_BOOTTIME: of the connector */
+        uint64_t last_event_nsec, last_exec_nsec; /* CLOCK_BOOTTIME: of the connector */
         uint64_t busy_until_nsec; /* CLOCK_BOOTTIME: tasks move, or may */
         uint64_t connect_tried_nsec; /* CLOCK_BOOTTIME */
         uint64_t connected_nsec;  /* CLOCK_MONOTONIC: what started later has a fork event */

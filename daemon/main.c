@@ -160,22 +160,21 @@ static void view_fill_status(struct status_facts *ret, void *userdata) {
                 collector_fill_status(&d->collector, ret);
 }
 
-static void view_diagnose(struct diagnosis *ret, void *userdata) {
+static void view_shown(void *userdata) {
         struct daemon *d = userdata;
 
+        if (d->state)
+                saved_state_shown(d->state);
+}
+
+static void view_diagnose(struct diagnosis *ret, void *userdata) {
+        struct daemon *d = userdata;
         const char *directory = NULL;
         int error = 0;
 
         if (d->state)
                 directory = saved_state_directory(d->state, &error);
         collector_diagnose(&d->collector, directory, error, ret);
-}
-
-static void view_shown(void *userdata) {
-        struct daemon *d = userdata;
-
-        if (d->state)
-                saved_state_shown(d->state);
 }
 
 static int start_serving(struct daemon *d) {
@@ -186,8 +185,8 @@ static int start_serving(struct daemon *d) {
                 .health = &d->health,
                 .now_nsec = view_now,
                 .fill_status = view_fill_status,
-                .diagnose = d->replay ? NULL : view_diagnose,
                 .shown = view_shown,
+                .diagnose = d->replay ? NULL : view_diagnose,
                 .userdata = d,
                 .bucket_bounds_sec = d->config.bucket_bounds_sec,
                 .bucket_indices = d->config.bucket_indices,

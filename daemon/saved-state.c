@@ -80,9 +80,13 @@ static void find_directories(struct saved_state *s) {
                 }
         }
 
-        s->whole.directory.path = s->directory_path;
-        s->shown.directory.path = s->runtime_path;
-        s->shown_place = s->runtime_path ? &s->shown : s->directory_path ? &s->whole : NULL;
+        /* One of the two does for both. */
+        s->whole.directory.path = s->directory_path ?: s->runtime_path;
+        s->shown_place = s->whole.directory.path ? &s->whole : NULL;
+        if (s->directory_path && s->runtime_path && strcmp(s->directory_path, s->runtime_path) != 0) {
+                s->shown.directory.path = s->runtime_path;
+                s->shown_place = &s->shown;
+        }
 }
 
 static void update_problem(struct saved_state *s) {
@@ -364,19 +368,16 @@ int saved_state_start(struct saved_state *s, sd_event *event, struct accounting 
 
         s->accounting = a;
         s->exits = exits;
-        if (!s->directory_path)
+        if (!s->whole.directory.path)
                 return 0;
 
+        /* The first time at once, so that there are windows for the counters that will be shown. */
         r = sd_event_add_time_relative(event, &s->save_timer, CLOCK_MONOTONIC, 0, 1000, on_save, s);
         if (r >= 0)
                 r = sd_event_add_time_relative(event, &s->step_timer, CLOCK_MONOTONIC, 0, 1000, on_step, s);
         if (r >= 0)
                 r = sd_event_source_set_enabled(s->step_timer, SD_EVENT_OFF);
-        if (r < 0)
-                return r;
-
-        arm_save(s);
-        return 0;
+        return r;
 }
 
 void saved_state_shown(struct saved_state *s) {

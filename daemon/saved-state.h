@@ -16,7 +16,9 @@
  *
  *   DIRECTORY/state     all of it, every State.SaveInterval= and at the end, synced
  *   descriptor store    all of it at the end, and the exit sockets, for a restart by systemd
- *   RUNTIME/counters    the counters as they were last shown; DIRECTORY/counters where there is no $RUNTIME_DIRECTORY
+ *   RUNTIME/counters    the counters as they were last shown
+ *
+ * DIRECTORY is State.Directory=, RUNTIME is $RUNTIME_DIRECTORY; where there is only one of them, it is both.
  *
  * The last one is written before each answer that shows counters, so that a crash takes back nothing that somebody has
  * seen; its directory should be on a tmpfs, for the answer waits for the write. At the start the newest counters

@@ -97,6 +97,8 @@ static void retire(struct accounting *a, uint64_t now_nsec, struct task *task) {
         task_leave(&a->tasks, now_nsec, task);
 }
 
+enum task_age { TASK_FORKED_NOW, TASK_LIVES, TASK_IS_OVER };
+
 /* Adds a task, in the schedule unless it is known to be over. */
 static int add_task(
                 struct accounting *a,
@@ -105,7 +107,7 @@ static int add_task(
                 uint32_t tgid,
                 uint64_t start_min_nsec,
                 uint64_t start_max_nsec,
-                bool alive,
+                enum task_age age,
                 struct task **ret) {
 
         struct task *before = task_newest(&a->tasks, tid);
@@ -120,8 +122,9 @@ static int add_task(
         task->generation = a->generation;
         task_set_cgroup(task, a->cgroups.unattributed, ATTRIBUTION_NONE);
 
-        if (alive) {
-                int r = schedule_add(&a->schedule, task, now_nsec);
+        if (age != TASK_IS_OVER) {
+                int r = age == TASK_FORKED_NOW ? schedule_add_young(&a->schedule, task, now_nsec)
+                                               : schedule_add(&a->schedule, task, now_nsec);
                 if (r < 0) {
                         task_leave(&a->tasks, now_nsec, task);
                         return r;
@@ -153,7 +156,7 @@ int accounting_fork(struct accounting *a, uint64_t now_nsec, const struct fork_e
                 task_set_tgid(&a->tasks, child, event->tgid);
                 task_narrow_start(child, earliest, event->time_nsec);
         } else {
-                int r = add_task(a, now_nsec, event->tid, event->tgid, earliest, event->time_nsec, true, &child);
+                int r = add_task(a, now_nsec, event->tid, event->tgid, earliest, event->time_nsec, TASK_FORKED_NOW, &child);
                 if (r < 0)
                         return r;
                 child->uid = uid;
@@ -257,7 +260,7 @@ int accounting_place(struct accounting *a, uint64_t now_nsec, uint32_t tid, uint
                 return 0;
 
         if (!task) {
-                int r = add_task(a, now_nsec, tid, tgid, 0, START_UNKNOWN_MAX_NSEC, true, &task);
+                int r = add_task(a, now_nsec, tid, tgid, 0, START_UNKNOWN_MAX_NSEC, TASK_LIVES, &task);
                 if (r < 0)
                         return r;
         }
@@ -331,12 +334,13 @@ static int feed(
         const struct delay_counters *counters = &sample->delays[kind];
         struct delay_stats *stats, *own, *other = NULL;
         struct wait_shape *shape = NULL;
-        struct parts parts = {};
+        struct parts parts; /* large, and mostly unused */
         bool without_io = kind == DELAY_BLKIO && sample->read_bytes == 0 && sample->write_bytes == 0
                           && sample->major_faults == 0;
 
         if (delta->n_batches == 0 && delta->refused_waits == 0)
                 return 0;
+        parts.n = 0;
 
         stats = cgroup_stats(task->cgroup, kind);
         own = task_history_stats(task, &a->gone, sample, kind);
@@ -529,7 +533,7 @@ int accounting_live_sample(struct accounting *a, uint64_t now_nsec, const struct
                         return 0;
 
                 int r = add_task(a, now_nsec, sample->tid, sample->tgid,
-                                 sample->start_min_nsec, sample->start_max_nsec, true, &task);
+                                 sample->start_min_nsec, sample->start_max_nsec, TASK_LIVES, &task);
                 if (r < 0)
                         return r;
         }
@@ -551,7 +555,7 @@ int accounting_exit_sample(struct accounting *a, uint64_t now_nsec, const struct
 
         if (!task) {
                 int r = add_task(a, now_nsec, sample->tid, sample->tgid,
-                                 sample->start_min_nsec, sample->start_max_nsec, false, &task);
+                                 sample->start_min_nsec, sample->start_max_nsec, TASK_IS_OVER, &task);
                 if (r < 0)
                         return r;
         }
@@ -576,8 +580,35 @@ void accounting_vanished(struct accounting *a, uint64_t now_nsec, uint32_t tid) 
                 retire(a, now_nsec, task);
 }
 
+struct task *accounting_next_young(struct accounting *a, uint64_t before_nsec) {
+        return schedule_take_young(&a->schedule, before_nsec);
+}
+
+int accounting_grown_up(struct accounting *a, uint64_t now_nsec, struct task *task) {
+        if (task->is_leaving)
+                return 0; /* as below */
+
+        return schedule_add(&a->schedule, task, now_nsec);
+}
+
+void accounting_ended(struct accounting *a, uint64_t now_nsec, struct task *task) {
+        if (task->is_leaving)
+                return; /* its exit record has come, or its number went to another */
+
+        OBSERVE(a, .type = ACCOUNTING_VANISHED, .now_nsec = now_nsec, .tid = task->tid);
+        schedule_remove(&a->schedule, task);
+        history_list_take(&a->gone, now_nsec, task);
+        task_forget(&a->tasks, task);
+}
+
 void accounting_age(struct accounting *a, uint64_t now_nsec) {
+        struct task *task;
+
         OBSERVE(a, .type = ACCOUNTING_AGE, .now_nsec = now_nsec);
+
+        /* Where nobody looks for them, as in a replay. Without memory one is left to its exit record. */
+        while ((task = schedule_take_young(&a->schedule, now_nsec > NSEC_PER_SEC ? now_nsec - NSEC_PER_SEC : 0)))
+                (void) schedule_add(&a->schedule, task, now_nsec);
         task_expire(&a->tasks, now_nsec > TASK_LEAVING_NSEC ? now_nsec - TASK_LEAVING_NSEC : 0);
         witness_tick(a, now_nsec);
         history_list_age(&a->gone, now_nsec, a->config.retention_nsec);

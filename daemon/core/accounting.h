@@ -251,5 +251,14 @@ int accounting_exit_sample(struct accounting *a, uint64_t now_nsec, const struct
 /* The kernel does not know the TID (any more). */
 void accounting_vanished(struct accounting *a, uint64_t now_nsec, uint32_t tid);
 
+/*
+ * Tasks are not sampled right after their fork. The next one that was forked before is handed out once, as
+ * long as there is one, and the caller says what has become of it: it lives and is to be sampled (0 or
+ * -ENOMEM), or it has ended, and all events and records that the kernel sent until then have been told.
+ */
+struct task *accounting_next_young(struct accounting *a, uint64_t before_nsec);
+int accounting_grown_up(struct accounting *a, uint64_t now_nsec, struct task *task);
+void accounting_ended(struct accounting *a, uint64_t now_nsec, struct task *task); /* frees the task */
+
 /* Housekeeping, once a second or so: retention, windows, histories of tasks that are gone. */
 void accounting_age(struct accounting *a, uint64_t now_nsec);

@@ -86,10 +86,12 @@ int hash_put(struct hash_table *t, uint64_t key, void *value) {
 }
 
 int hash_replace(struct hash_table *t, uint64_t key, void *value) {
-        if (!hash_get(t, key))
+        struct hash_entry *entry = t->n > 0 ? find(t, key) : NULL;
+
+        if (!entry || !entry->value)
                 return put_new(t, key, value);
 
-        find(t, key)->value = value;
+        entry->value = value;
         return 0;
 }
 

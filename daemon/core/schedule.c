@@ -37,6 +37,7 @@ void schedule_spare_quiet(struct schedule *s, schedule_read_fn read, void *userd
 void schedule_done(struct schedule *s) {
         for (unsigned i = 0; i < SCHEDULE_LEVELS; i++)
                 free(s->levels[i].tasks);
+        free(s->young.tasks);
         *s = (struct schedule) {};
 }
 
@@ -146,13 +147,73 @@ static void leave_burst(struct schedule *s, struct task *task) {
         task->in_burst = false;
 }
 
+static struct task **young_slot(const struct schedule_young *y, uint32_t number) {
+        return &y->tasks[number & (y->allocated - 1)];
+}
+
+static void young_remove(struct schedule_young *y, struct task *task) {
+        *young_slot(y, task->index) = NULL;
+        while (y->first != y->end && !*young_slot(y, y->first))
+                y->first++;
+        task->scheduled = task->young = false;
+}
+
 void schedule_remove(struct schedule *s, struct task *task) {
         if (!task->scheduled)
                 return;
 
         leave_burst(s, task);
-        level_remove(s, task);
+        if (task->young)
+                young_remove(&s->young, task);
+        else
+                level_remove(s, task);
         s->n--;
+}
+
+static int young_grow(struct schedule_young *y) {
+        struct schedule_young grown = { .first = y->first, .end = y->end, .allocated = y->allocated ? y->allocated * 2 : 64 };
+
+        if (grown.allocated == 0)
+                return -ENOMEM;
+        grown.tasks = calloc(grown.allocated, sizeof(*grown.tasks));
+        if (!grown.tasks)
+                return -ENOMEM;
+
+        for (uint32_t i = y->first; i != y->end; i++)
+                *young_slot(&grown, i) = *young_slot(y, i);
+        free(y->tasks);
+        *y = grown;
+        return 0;
+}
+
+int schedule_add_young(struct schedule *s, struct task *task, uint64_t now_nsec) {
+        struct schedule_young *y = &s->young;
+
+        if (task->scheduled)
+                return 0;
+        if (y->end - y->first == y->allocated) {
+                int r = young_grow(y);
+                if (r < 0)
+                        return r;
+        }
+
+        task->index = y->end++;
+        task->scheduled = task->young = true;
+        task->level_nsec = now_nsec;
+        *young_slot(y, task->index) = task;
+        s->n++;
+        return 0;
+}
+
+struct task *schedule_take_young(struct schedule *s, uint64_t before_nsec) {
+        struct task *task = s->young.first != s->young.end ? *young_slot(&s->young, s->young.first) : NULL;
+
+        if (!task || task->level_nsec >= before_nsec)
+                return NULL;
+
+        young_remove(&s->young, task);
+        s->n--;
+        return task;
 }
 
 static void move_to(struct schedule *s, struct task *task, unsigned level) {
@@ -173,7 +234,7 @@ static void move_to(struct schedule *s, struct task *task, unsigned level) {
 void schedule_adapt(struct schedule *s, struct task *task, uint64_t now_nsec, uint64_t waits) {
         unsigned level = task->level;
 
-        if (!task->scheduled)
+        if (!task->scheduled || task->young)
                 return;
 
         waits += task->recent_waits;

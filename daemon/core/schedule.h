@@ -66,6 +66,16 @@ struct schedule_level {
         uint64_t due_nsec;
 };
 
+/*
+ * Tasks that were forked a moment ago, in that order. Most are gone before their first sample would be due:
+ * they are looked for first, which costs less than to ask for them, and leave nothing behind.
+ */
+struct schedule_young {
+        struct task **tasks; /* a ring; NULL where a task left it */
+        uint32_t first, end; /* numbers, which go on and on */
+        uint32_t allocated;  /* a power of two */
+};
+
 struct schedule_burst {
         struct {
                 struct task *task;
@@ -83,6 +93,7 @@ struct schedule {
         unsigned slowest;
         unsigned fastest; /* the fastest level that the budget allows at the moment */
         struct schedule_burst burst;
+        struct schedule_young young;
         size_t n;
 
         schedule_read_fn read; /* NULL: every task is asked in every round */
@@ -102,6 +113,12 @@ int schedule_set_interval(struct schedule *s, uint64_t base_interval_nsec, uint6
 
 int schedule_add(struct schedule *s, struct task *task, uint64_t now_nsec); /* at the base level; -ENOMEM */
 void schedule_remove(struct schedule *s, struct task *task);
+
+/* A task that was forked now. It is not sampled before it is taken out again and added. -ENOMEM. */
+int schedule_add_young(struct schedule *s, struct task *task, uint64_t now_nsec);
+
+/* Takes out the next one that was added before; it is not in the schedule any more. NULL: none. */
+struct task *schedule_take_young(struct schedule *s, uint64_t before_nsec);
 
 /* Tells of a sample's waits; moves the task to the level that fits, once it has been at its own for an interval. */
 void schedule_adapt(struct schedule *s, struct task *task, uint64_t now_nsec, uint64_t waits);

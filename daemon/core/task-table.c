@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <delayd/limits.h>
 
@@ -83,6 +84,21 @@ void task_set_cgroup(struct task *task, struct cgroup *cgroup, uint8_t attributi
         }
 }
 
+#define SPARE_MAX 256U
+
+static struct task *allocate(struct task_table *t) {
+        size_t size = sizeof(struct task) + t->n_kinds * sizeof(struct task_baseline);
+        struct task *task = t->spare;
+
+        if (!task)
+                return calloc(1, size);
+
+        t->spare = task->older;
+        t->n_spare--;
+        memset(task->baseline, 0, size - sizeof(struct task));
+        return task;
+}
+
 struct task *task_add(
                 struct task_table *t,
                 uint64_t now_nsec,
@@ -92,7 +108,7 @@ struct task *task_add(
                 uint64_t start_max_nsec) {
 
         struct task *before = hash_get(&t->by_tid, tid);
-        struct task *task = calloc(1, sizeof(*task) + t->n_kinds * sizeof(task->baseline[0]));
+        struct task *task = allocate(t);
 
         if (!task)
                 return NULL;
@@ -235,15 +251,21 @@ int task_rename(struct task_table *t, uint64_t now_nsec, struct task *task, uint
         return 0;
 }
 
-void task_leave(struct task_table *t, uint64_t now_nsec, struct task *task) {
-        if (task->is_leaving)
-                return;
-
+/* Counts the task nowhere any more. */
+static void count_out(struct task_table *t, const struct task *task) {
         count_thread(t, task, -1);
         if (task->cgroup) {
                 task->cgroup->tasks--;
                 task->cgroup->unaccounted_tasks -= task->unaccounted;
         }
+        t->n_live--;
+}
+
+void task_leave(struct task_table *t, uint64_t now_nsec, struct task *task) {
+        if (task->is_leaving)
+                return;
+
+        count_out(t, task);
 
         task->is_leaving = true;
         task->leaving_nsec = now_nsec;
@@ -253,14 +275,26 @@ void task_leave(struct task_table *t, uint64_t now_nsec, struct task *task) {
         else
                 t->leaving_first = task;
         t->leaving_last = task;
-        t->n_live--;
 }
 
-static void task_free(struct task *task) {
+static void task_free(struct task_table *t, struct task *task) {
         if (task->cgroup)
                 task->cgroup->entries--;
         task_history_free(task->history);
-        free(task);
+
+        if (t->n_spare == SPARE_MAX) {
+                free(task);
+                return;
+        }
+        task->older = t->spare;
+        t->spare = task;
+        t->n_spare++;
+}
+
+void task_forget(struct task_table *t, struct task *task) {
+        count_out(t, task);
+        unlink_tid(t, task);
+        task_free(t, task);
 }
 
 void task_expire(struct task_table *t, uint64_t before_nsec) {
@@ -271,7 +305,7 @@ void task_expire(struct task_table *t, uint64_t before_nsec) {
                 if (!t->leaving_first)
                         t->leaving_last = NULL;
                 unlink_tid(t, task);
-                task_free(task);
+                task_free(t, task);
         }
 }
 
@@ -292,9 +326,14 @@ void task_table_done(struct task_table *t) {
                 while (task) {
                         struct task *older = task->older;
 
-                        task_free(task);
+                        task_free(t, task);
                         task = older;
                 }
+
+        for (struct task *spare; (spare = t->spare);) {
+                t->spare = spare->older;
+                free(spare);
+        }
 
         hash_free(&t->by_tid);
         *t = (struct task_table) {};

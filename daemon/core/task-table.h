@@ -69,6 +69,7 @@ struct task {
         bool unaccounted:1;      /* forked while kernel.task_delayacct was 0: has no delays for life */
         bool scheduled:1;
         bool in_burst:1;
+        bool young:1;            /* scheduled, but not to be sampled yet; index is its number then */
         uint8_t settling:2;      /* moved to another cgroup, and has to run twice before that cgroup's pressure speaks for it */
         bool forked:1;           /* made by its fork event, of which there is only one */
         bool inherited:1;        /* its cgroup is its parent's, and nobody has looked */
@@ -88,6 +89,8 @@ struct task_table {
         unsigned n_kinds;
         size_t n_live;            /* entries that are not leaving */
         struct task *leaving_first, *leaving_last;
+        struct task *spare;       /* freed entries, linked by older: most of the next ones are made of them */
+        unsigned n_spare;
 };
 
 /* The newest live entry of a TID; NULL when there is none. */
@@ -141,6 +144,9 @@ int task_rename(struct task_table *t, uint64_t now_nsec, struct task *task, uint
 
 /* Takes the task out of use; its entry is freed later by task_expire(). */
 void task_leave(struct task_table *t, uint64_t now_nsec, struct task *task);
+
+/* Frees a task of which nothing will come any more. It must not be leaving. */
+void task_forget(struct task_table *t, struct task *task);
 
 /* Frees entries that left before the given time (UINT64_MAX: all of them). */
 void task_expire(struct task_table *t, uint64_t before_nsec);

@@ -33,3 +33,6 @@ bool kernel_have_spare_fds(int fd, uint64_t *ret_limit);
 
 /* tgid and uid of a task from /proc/TID/status. Returns 0 or a negative errno. */
 int kernel_task_ids(uint32_t tid, uint32_t *ret_tgid, uint32_t *ret_uid);
+
+/* Whether there is a task or zombie with that TID. */
+bool kernel_task_exists(uint32_t tid);

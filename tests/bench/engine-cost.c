@@ -87,7 +87,8 @@ int main(int argc, char *argv[]) {
         printf("{\"reading_nsec\":%" PRIu64 ",\"replay_nsec\":%" PRIu64 ",\"heap_bytes\":%zu,\"tasks\":%zu,\"cgroups\":%zu",
                reading, cpu, mallinfo2().uordblks + mallinfo2().hblkhd - before, a->tasks.n_live, a->cgroups.tracked);
         for (unsigned i = 0; i < ACCOUNTING_EVENT_COUNT; i++)
-                printf(",\"%s\":%" PRIu64, names[i], counts[i]);
+                if (names[i])
+                        printf(",\"%s\":%" PRIu64, names[i], counts[i]);
         puts("}");
 
         replay_free(replay);

@@ -164,6 +164,46 @@ static void vanished_before_its_record(void **state) {
         free(rows);
 }
 
+/* Looked for a moment after the fork: gone, gone with a record that has come, alive. */
+static void what_becomes_of_the_young(void **state) {
+        struct accounting *a = *state;
+        const struct cgroup *cgroup = cgroup_table_get(&a->cgroups, A);
+        struct task *young[3];
+
+        old_shell(a);
+        fork_task(a, T0 + SEC, 101, 101, 100);
+        fork_task(a, T0 + SEC, 102, 102, 100);
+        fork_task(a, T0 + SEC, 103, 103, 100);
+        assert_null(accounting_next_young(a, T0 + SEC));
+        for (unsigned i = 0; i < 3; i++) {
+                young[i] = accounting_next_young(a, T0 + SEC + 1);
+                assert_non_null(young[i]);
+                assert_int_equal(young[i]->tid, 101 + i);
+        }
+        assert_null(accounting_next_young(a, T0 + 2 * SEC));
+
+        ends(a, T0 + 2 * SEC, record(102, 102, T0 + SEC, T0 + 2 * SEC, 2));
+        accounting_ended(a, T0 + 2 * SEC, young[0]);
+        accounting_ended(a, T0 + 2 * SEC, young[1]);
+        assert_int_equal(accounting_grown_up(a, T0 + 2 * SEC, young[2]), 0);
+
+        assert_int_equal(waits_in(a, A), 2);
+        assert_int_equal(cgroup->tasks, 2);
+        assert_int_equal(a->tasks.n_live, 2);
+        assert_null(hash_get(&a->tasks.by_tid, 101));     /* at once: nothing more can come of it */
+        assert_non_null(hash_get(&a->tasks.by_tid, 102)); /* may still be answered for */
+        assert_int_equal(a->schedule.n, 2);
+
+        accounting_age(a, T0 + 5 * SEC);
+        assert_int_equal(cgroup->entries, 3); /* the shell, the last child, and what the second one waited */
+
+        /* Where nobody looks, they are sampled after a while. */
+        fork_task(a, T0 + 6 * SEC, 104, 104, 100);
+        accounting_age(a, T0 + 8 * SEC);
+        assert_null(accounting_next_young(a, T0 + 9 * SEC));
+        assert_int_equal(a->schedule.n, 3);
+}
+
 static void reused_number_is_a_new_task(void **state) {
         struct accounting *a = *state;
 
@@ -514,6 +554,7 @@ int main(void) {
                 with_accounting(short_task_in_its_parents_cgroup),
                 with_accounting(polled_and_exited_counts_once),
                 with_accounting(vanished_before_its_record),
+                with_accounting(what_becomes_of_the_young),
                 with_accounting(reused_number_is_a_new_task),
                 with_accounting(records_of_one_number_out_of_order),
                 with_accounting(records_of_one_number_after_reparenting),

@@ -191,6 +191,43 @@ static void many_tasks_come_and_go(void **state) {
         free(tasks);
 }
 
+static void the_young_are_not_sampled(void **state) {
+        struct task *tasks = calloc(1000, sizeof(*tasks));
+        struct schedule s;
+        uint32_t *tids = NULL;
+        size_t allocated = 0;
+
+        assert_non_null(tasks);
+        schedule_init(&s, SEC);
+        for (unsigned i = 0; i < 1000; i++) {
+                tasks[i].tid = i + 1;
+                assert_int_equal(schedule_add_young(&s, &tasks[i], i * MSEC), 0);
+        }
+        assert_int_equal(s.n, 1000);
+        assert_int_equal(schedule_due(&s, 10 * SEC, &tids, &allocated), 0);
+
+        /* What leaves by itself is not handed out, wherever in the row it stood. */
+        for (unsigned i = 0; i < 1000; i++)
+                if (i % 3 != 1)
+                        schedule_remove(&s, &tasks[i]);
+        assert_int_equal(s.n, 333);
+
+        unsigned next = 1;
+        for (struct task *task; (task = schedule_take_young(&s, 500 * MSEC)); next += 3) {
+                assert_ptr_equal(task, &tasks[next]);
+                assert_false(task->scheduled);
+                schedule_adapt(&s, task, SEC, 5);
+                assert_int_equal(schedule_add(&s, task, SEC), 0);
+        }
+        assert_int_equal(next, 502); /* at 499 ms, and then from 500 ms on */
+        assert_int_equal(s.n, 333);
+        assert_int_equal(schedule_due(&s, 10 * SEC, &tids, &allocated), 167);
+
+        schedule_done(&s);
+        free(tids);
+        free(tasks);
+}
+
 /* What the kernel would say of the two cgroups of the tests below. */
 struct host {
         uint64_t readings[2][SCHEDULE_READING_COUNT];
@@ -366,6 +403,7 @@ int main(void) {
                 cmocka_unit_test(sampling_follows_the_waits),
                 cmocka_unit_test(budget_binds_and_lets_go),
                 cmocka_unit_test(many_tasks_come_and_go),
+                cmocka_unit_test(the_young_are_not_sampled),
                 cmocka_unit_test(where_nobody_ran_nobody_is_asked),
                 cmocka_unit_test(where_none_stalled_they_are_asked_later),
                 cmocka_unit_test(what_cannot_be_read_is_asked),
