@@ -59,7 +59,9 @@ static void judge(
                 uint64_t new_max,
                 uint64_t new_min) {
 
-        if (total <= bounds->sum_nsec && new_max <= bounds->single_nsec) {
+        /* One of the waits is as long as their mean at least. */
+        if (total <= bounds->sum_nsec && new_max <= bounds->single_nsec
+            && (waits == 0 || total / waits <= bounds->single_nsec)) {
                 split(delta, waits, total, new_max, new_min);
                 return;
         }

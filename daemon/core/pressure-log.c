@@ -6,8 +6,11 @@
 
 #include "core/pressure-log.h"
 
-/* Totals are told in whole microseconds, and the clocks of the CPUs differ a little. */
-#define READING_SLACK_NSEC (1 * NSEC_PER_MSEC)
+/* Busy time is weighed in whole jiffies (HZ is 100 at least), rounded down at the begin and the end of a wait. */
+#define READING_SLACK_NSEC (20 * NSEC_PER_MSEC)
+
+/* Rounded down in between as well, at each reading of the file by anyone: by half at most, unless that is every 20 ms. */
+#define ROUNDING_FACTOR 2
 
 void pressure_log_add(struct pressure_log *log, uint64_t time_nsec, uint64_t stall_nsec) {
         if (log->n > 0 && time_nsec <= log->readings[log->n - 1].time_nsec)
@@ -49,5 +52,5 @@ uint64_t pressure_log_longest_wait(
         double grown = (double) (stall_nsec - before->stall_nsec + READING_SLACK_NSEC);
         double span = (double) (now_nsec - before->time_nsec + READING_SLACK_NSEC);
 
-        return (uint64_t) sqrt(grown * span * n_cpus) + READING_SLACK_NSEC + unseen;
+        return (uint64_t) sqrt(ROUNDING_FACTOR * grown * span * n_cpus) + READING_SLACK_NSEC + unseen;
 }

@@ -22,9 +22,10 @@ struct pressure_log {
 void pressure_log_add(struct pressure_log *log, uint64_t time_nsec, uint64_t stall_nsec);
 
 /*
- * The longest that one task can have waited between since_nsec and the reading (now_nsec, stall_nsec). PSI
- * averages over CPUs by their busy time (collect_percpu_times() in kernel/sched/psi.c), so a wait of t on
- * one of n CPUs adds at least t * t / (n * span) to the total. Time before the first reading
+ * The longest single wait that can have been between since_nsec and the reading (now_nsec, stall_nsec). PSI
+ * averages over CPUs by their busy time, in whole jiffies (collect_percpu_times() in kernel/sched/psi.c), so a
+ * wait of t on one of n CPUs adds at least t * t / (n * span) to the total, less what is rounded down. Many short
+ * waits may be rounded away altogether: their sum has no such bound. Time before the first reading
  * counts in full. UINT64_MAX: there is no reading.
  */
 uint64_t pressure_log_longest_wait(

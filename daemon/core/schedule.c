@@ -62,32 +62,37 @@ static int level_add(struct schedule *s, unsigned number, struct task *task) {
 }
 
 int schedule_set_interval(struct schedule *s, uint64_t base_interval_nsec, uint64_t now_nsec) {
-        struct schedule fresh = { .burst.share = s->burst.share };
-        struct task **tasks = calloc(s->n + 1, sizeof(*tasks));
+        size_t n = 0, moved = 0;
 
+        for (unsigned i = 0; i < SCHEDULE_LEVELS; i++)
+                n += s->levels[i].n;
+
+        struct task **tasks = calloc(n + 1, sizeof(*tasks));
         if (!tasks)
                 return -ENOMEM;
 
-        set_intervals(&fresh, base_interval_nsec);
-        fresh.fastest = s->fastest < fresh.base ? s->fastest : fresh.base;
-        fresh.levels[fresh.base].tasks = tasks;
-        fresh.levels[fresh.base].allocated = s->n + 1;
+        for (unsigned i = 0; i < SCHEDULE_LEVELS; i++) {
+                for (size_t k = 0; k < s->levels[i].n; k++)
+                        tasks[moved++] = s->levels[i].tasks[k];
+                free(s->levels[i].tasks);
+                s->levels[i] = (struct schedule_level) {};
+        }
+        s->burst.n = 0;
 
-        for (unsigned i = 0; i < SCHEDULE_LEVELS; i++)
-                for (size_t k = 0; k < s->levels[i].n; k++) {
-                        struct task *task = s->levels[i].tasks[k];
+        /* Young tasks are in no level yet, and stay where they are. */
+        set_intervals(s, base_interval_nsec);
+        s->fastest = s->fastest < s->base ? s->fastest : s->base;
+        s->levels[s->base].tasks = tasks;
+        s->levels[s->base].allocated = n + 1;
+        s->levels[s->base].n = n;
+        for (size_t k = 0; k < n; k++) {
+                tasks[k]->in_burst = false;
+                tasks[k]->level = (uint8_t) s->base;
+                tasks[k]->index = (uint32_t) k;
+                tasks[k]->recent_waits = 0;
+                tasks[k]->level_nsec = now_nsec;
+        }
 
-                        task->in_burst = false;
-                        task->level = (uint8_t) fresh.base;
-                        task->index = (uint32_t) fresh.n;
-                        task->recent_waits = 0;
-                        task->level_nsec = now_nsec;
-                        tasks[fresh.n++] = task;
-                }
-
-        fresh.levels[fresh.base].n = fresh.n;
-        schedule_done(s);
-        *s = fresh;
         return 0;
 }
 
@@ -308,6 +313,10 @@ bool schedule_is_bound(const struct schedule *s) {
 }
 
 void schedule_make_due(struct schedule *s) {
+        /* Also those that are too young to be asked as yet. Without memory one is left to the next sweep. */
+        for (struct task *task; (task = schedule_take_young(s, UINT64_MAX));)
+                (void) schedule_add(s, task, task->level_nsec);
+
         for (unsigned i = 0; i <= s->slowest; i++)
                 s->levels[i].due_nsec = 0;
         s->burst.due_nsec = 0;

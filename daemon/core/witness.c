@@ -23,8 +23,6 @@ static void narrow(
                 return;
 
         uint64_t longest = pressure_log_longest_wait(log, since_nsec, now_nsec, stall, a->config.n_cpus);
-        if (longest < bounds->sum_nsec)
-                bounds->sum_nsec = longest;
         if (longest < bounds->single_nsec)
                 bounds->single_nsec = longest;
 }

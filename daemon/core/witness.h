@@ -15,7 +15,7 @@ struct task_sample;
  * and did not wait for I/O can be credited with all ten, which its own counters do not contradict, but
  * io.pressure does. The host's pressure is always logged, a cgroup's from its first long wait on.
  */
-#define WITNESS_FROM_NSEC (5 * UINT64_C(1000000)) /* shorter deltas are not worth a reading */
+#define WITNESS_FROM_NSEC (50 * UINT64_C(1000000)) /* PSI cannot speak of single waits that are shorter */
 #define WITNESS_CGROUPS_MAX 64
 
 struct witness {

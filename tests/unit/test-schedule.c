@@ -395,9 +395,37 @@ static void interval_changes(void **state) {
         schedule_done(&s);
 }
 
+/* Nothing else of the schedule goes with the old interval: not the young tasks, nor what spares the quiet ones. */
+static void interval_changes_amid_young_tasks(void **state) {
+        struct task tasks[300] = {};
+        struct host host = {};
+        struct schedule s;
+
+        schedule_init(&s, SEC);
+        schedule_spare_quiet(&s, read_host, &host, DELAY_KINDS_DEFAULT);
+        for (unsigned i = 0; i < 300; i++) {
+                tasks[i].tid = i + 1;
+                assert_int_equal(i % 3 ? schedule_add_young(&s, &tasks[i], MSEC) : schedule_add(&s, &tasks[i], MSEC), 0);
+        }
+        for (unsigned round = 0; round < 10; round++)
+                assert_int_equal(schedule_set_interval(&s, (round + 1) * SEC, SEC), 0);
+        assert_ptr_equal(s.read, read_host);
+        assert_int_equal(s.levels[s.base].n, 100);
+
+        unsigned n = 0;
+        while (schedule_take_young(&s, 10 * SEC))
+                n++;
+        assert_int_equal(n, 200);
+        for (unsigned i = 0; i < 300; i++)
+                schedule_remove(&s, &tasks[i]);
+        assert_int_equal(s.levels[s.base].n, 0);
+        schedule_done(&s);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(interval_changes),
+                cmocka_unit_test(interval_changes_amid_young_tasks),
                 cmocka_unit_test(intervals),
                 cmocka_unit_test(quiet_tasks_are_sampled_rarely),
                 cmocka_unit_test(sampling_follows_the_waits),
