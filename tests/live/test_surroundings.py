@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -87,7 +88,10 @@ class Journal:
         found = []
         with contextlib.suppress(BlockingIOError):
             while True:
-                found += [line for line in self.sock.recv(65536).decode().splitlines() if line.startswith("MESSAGE=")]
+                fields, _, message = self.sock.recv(65536).partition(b"\nMESSAGE\n")
+                size, = struct.unpack("<Q", message[:8])
+                assert b"PRIORITY=" in fields and len(message) == 8 + size + 1
+                found.append(message[8:-1].decode())
         return found
 
     def close(self):
@@ -125,13 +129,16 @@ def test_without_a_journal(start_daemon, journal_directory, cgroups, workload, c
     gone(daemon, "journal-unavailable")
     assert any("journal-unavailable is gone" in text for text in journal.texts())
 
-    # Nobody reads: a full socket is no reason to wait.
+    # Nobody reads: a full socket is no reason to wait, and messages are lost again.
     for _ in range(600):
         daemon.process.send_signal(signal.SIGHUP)
         time.sleep(0.001)
     start = time.monotonic()
     assert daemon.http("/-/ready")[0] == 200
     assert time.monotonic() - start < 5
+    wait_until("the problem", lambda: problem(daemon, "journal-unavailable"))
+    journal.texts()
+    gone(daemon, "journal-unavailable")
     journal.close()
     daemon.stop()
 
@@ -270,17 +277,26 @@ def test_memory_that_cannot_be_had(start_daemon, cgroups, workload, cold_file):
     daemon.stop()
 
 
-def test_memory_pressure(host, tmp_path, cgroups, workload, cold_file):
-    """In a cgroup with hardly more memory than it needs, which the kernel keeps reclaiming from."""
+def test_memory_pressure(host, tmp_path, cgroups, workload, cold_file, disk_directory):
+    """In a cgroup with hardly more memory than it needs, which another program of it keeps filling with pages of files."""
     cgroup = cgroups("delayd")
-    cgroup.limit_memory(6 << 20)
+    cgroup.limit_memory(24 << 20)
+    with open(disk_directory / "big", "wb") as file:
+        for _ in range(64):
+            file.write(os.urandom(1 << 20))
     script = "".join("echo 0 > %s/cgroup.procs; " % directory for directory in filter(None, (cgroup.directory, cgroup.limited)))
     daemon = Daemon(tmp_path / "delayd.log", None, "--bus=none", "--set", "Collect.ExitFilter=no",
                     prefix=["sh", "-c", script + 'exec "$@"', "sh"])
     try:
         daemon.wait_ready()
         before = daemon.api("status")["exits"]
-        workload(cgroups("storm"), "fork-storm", 20_000, 8).finish(60)
+        filler = subprocess.Popen(["sh", "-c", script + 'while :; do cat "$1" >/dev/null; done', "sh", disk_directory / "big"])
+        try:
+            workload(cgroups("storm"), "fork-storm", 20_000, 8).finish(60)
+            time.sleep(3)
+        finally:
+            filler.kill()
+            filler.wait()
         wait_until("the exits", lambda: sum(daemon.api("status")["exits"][key] - before[key] for key in ("received", "lost"))
                    >= 20_000, 20)
         still_counts(daemon, cgroups("reader"), workload, cold_file)
