@@ -35,7 +35,8 @@ void collector_tell_removed(struct collector *c, size_t n) {
                         accounting_cgroup_removed(c->accounting, collector_now(), c->removed[i]);
 
         c->n_removed -= n;
-        memmove(c->removed, c->removed + n, c->n_removed * sizeof(*c->removed));
+        if (c->n_removed > 0)
+                memmove(c->removed, c->removed + n, c->n_removed * sizeof(*c->removed));
 }
 
 /* Only noted as well: the tasks are read once all events that wait have been told. */
