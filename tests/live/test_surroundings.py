@@ -186,7 +186,7 @@ def test_clients_that_go_away(start_daemon, cgroups):
 # Limits
 
 def test_inotify_watches_exhausted(start_daemon, cgroups, workload, cold_file):
-    with sysctl("fs.inotify.max_user_watches", 3):
+    with sysctl("fs.inotify.max_user_watches", 1):
         daemon = start_daemon().wait_ready()
         found = wait_until("the problem", lambda: problem(daemon, "cgroup-watch"))
         assert "max_user_watches" in found["remedy"]
