@@ -5,7 +5,7 @@
 #include "kernel/kernel-info.h"
 #include "saved-state.h"
 
-void collector_diagnose(struct collector *c, struct diagnosis *ret) {
+void collector_diagnose(struct collector *c, const char *state_directory, int state_error, struct diagnosis *ret) {
         struct host_texts texts;
         struct host_facts host;
         struct status_facts status;

@@ -18,6 +18,7 @@ void collector_out_of_memory(struct collector *c, int error); /* anything but -E
 int collector_attach(struct collector *c);
 void collector_detach(struct collector *c);
 int collector_attach_connector(struct collector *c);
+int collector_attach_tree(struct collector *c); /* if it can be watched, and is not yet */
 void collector_detach_connector(struct collector *c);
 void collector_arm_poll(struct collector *c);
 void collector_start_budget(struct collector *c);

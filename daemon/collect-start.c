@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -309,6 +310,28 @@ void collector_done(struct collector *c) {
         *c = (struct collector) {};
 }
 
+/* What is no concern of the accounting's, but of those who look at it. */
+static void check_surroundings(struct collector *c) {
+        uint64_t limit;
+
+        if (log_is_heard())
+                collector_no_problem(c, "journal-unavailable");
+        else
+                collector_problem(c, "journal-unavailable", PROBLEM_DEGRADED, "The journal cannot be reached: messages are lost.",
+                                  "Start it with 'systemctl start systemd-journald.socket systemd-journald'.");
+
+        if (kernel_have_spare_fds(exit_listener_fd(c->exits), &limit))
+                collector_no_problem(c, "file-descriptors");
+        else {
+                char message[128];
+
+                snprintf(message, sizeof(message), "Hardly any of %llu file descriptors is left: cgroups cannot be read, nor "
+                         "clients be served.", (unsigned long long) limit);
+                collector_problem(c, "file-descriptors", PROBLEM_DEGRADED, message,
+                                  "Raise LimitNOFILE= of the unit, or end clients that keep connections.");
+        }
+}
+
 void collector_check(struct collector *c) {
         int delayacct = kernel_task_delayacct();
 
@@ -335,6 +358,8 @@ void collector_check(struct collector *c) {
                                   "Raise Collect.MaxCgroups=, or lower Collect.Retention=.");
         else
                 collector_no_problem(c, "cgroups-overflowed");
+
+        check_surroundings(c);
 
         if (c->recorder) {
                 struct status_facts facts;

@@ -38,7 +38,8 @@ void collector_tell_removed(struct collector *c, size_t n) {
                         accounting_cgroup_removed(c->accounting, collector_now(), c->removed[i]);
 
         c->n_removed -= n;
-        memmove(c->removed, c->removed + n, c->n_removed * sizeof(*c->removed));
+        if (c->n_removed > 0)
+                memmove(c->removed, c->removed + n, c->n_removed * sizeof(*c->removed));
 }
 
 /* Only noted as well: the tasks are read once all events that wait have been told. */
@@ -89,6 +90,7 @@ void collector_sweep(struct collector *c) {
                                   "Check that Collect.CgroupRoot= names a mounted cgroup hierarchy which delayd may read.");
         else
                 collector_no_problem(c, "cgroup-tree");
+        (void) collector_attach_tree(c); /* else sweeps are left, as before */
         c->n_joined = 0; /* all are read below */
 
         accounting_sweep_begin(c->accounting);

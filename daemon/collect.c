@@ -239,6 +239,13 @@ int collector_attach_connector(struct collector *c) {
         return attach_feed(c, &c->fork_feed, proc_connector_fd(c->connector), GATHER_NSEC, FORK_GATHER_BUSY_NSEC);
 }
 
+int collector_attach_tree(struct collector *c) {
+        if (c->tree_feed.source || cgroup_tree_fd(c->tree) < 0)
+                return 0;
+
+        return attach_feed(c, &c->tree_feed, cgroup_tree_fd(c->tree), 0, 0);
+}
+
 int collector_attach(struct collector *c) {
         static const uint64_t soon = 1, second = 1000000;
         int r;
@@ -246,8 +253,8 @@ int collector_attach(struct collector *c) {
         r = attach_feed(c, &c->exit_feed, exit_listener_fd(c->exits), GATHER_NSEC, EXIT_GATHER_BUSY_NSEC);
         if (r >= 0 && c->connector)
                 r = collector_attach_connector(c);
-        if (r >= 0 && cgroup_tree_fd(c->tree) >= 0)
-                r = attach_feed(c, &c->tree_feed, cgroup_tree_fd(c->tree), 0, 0);
+        if (r >= 0)
+                r = collector_attach_tree(c);
         if (r < 0)
                 return r;
 

@@ -119,4 +119,4 @@ void collector_done(struct collector *c);
 void collector_fill_status(struct collector *c, struct status_facts *ret);
 
 struct diagnosis;
-void collector_diagnose(struct collector *c, struct diagnosis *ret);
+void collector_diagnose(struct collector *c, const char *state_directory, int state_error, struct diagnosis *ret);

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
+#include <stdbool.h>
 #include <syslog.h>
 
 /* Messages for the operator: to the journal when stderr is connected to it, else to stderr. Core never logs. */
 void log_open(void);
+
+/* Whether messages arrive. When they go to the journal, and only then, there may be nobody to take them. */
+bool log_is_heard(void);
 
 #define log_full(priority, ...) log_message(priority, 0, __VA_ARGS__)
 #define log_error(...) log_full(LOG_ERR, __VA_ARGS__)

@@ -169,8 +169,12 @@ static void view_shown(void *userdata) {
 
 static void view_diagnose(struct diagnosis *ret, void *userdata) {
         struct daemon *d = userdata;
+        const char *directory = NULL;
+        int error = 0;
 
-        collector_diagnose(&d->collector, ret);
+        if (d->state)
+                directory = saved_state_directory(d->state, &error);
+        collector_diagnose(&d->collector, directory, error, ret);
 }
 
 static int start_serving(struct daemon *d) {

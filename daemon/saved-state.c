@@ -113,6 +113,11 @@ static void update_problem(struct saved_state *s) {
                 log_warning("%s %s", message, remedy);
 }
 
+const char *saved_state_directory(const struct saved_state *s, int *ret_error) {
+        *ret_error = s->whole.error;
+        return s->directory_path;
+}
+
 static void note_result(struct saved_state *s, struct place *place, int r) {
         /* Whatever it was, the next try looks at the path anew: the directory may have been replaced. */
         if (r < 0)

@@ -56,5 +56,8 @@ void saved_state_reconfigure(struct saved_state *s);
 /* Counters are about to be shown. */
 void saved_state_shown(struct saved_state *s);
 
+/* Where, and how the last try to write there ended: 0 or a negative errno. NULL: nowhere. */
+const char *saved_state_directory(const struct saved_state *s, int *ret_error);
+
 /* Saves all for the last time, if it was started. */
 void saved_state_end(struct saved_state *s);

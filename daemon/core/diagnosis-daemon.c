@@ -129,7 +129,7 @@ static void check_state(struct diagnosis *d, const struct daemon_facts *daemon) 
         static const char *const id = "state-directory", *const title = "State directory";
 
         if (!daemon->state_directory)
-                diagnosis_add(d, id, title, CHECK_OK, "Set StateDirectory=delayd in the unit, as the unit of the package has it.",
+                diagnosis_add(d, id, title, CHECK_OK, "Set State.Directory=auto to keep them.",
                               "None: counters begin anew at each start.");
         else if (daemon->state_error < 0)
                 diagnosis_add(d, id, title, CHECK_WARN,
@@ -140,14 +140,26 @@ static void check_state(struct diagnosis *d, const struct daemon_facts *daemon) 
                 diagnosis_add(d, id, title, CHECK_OK, NULL, "%s can be written to.", daemon->state_directory);
 }
 
+static const char *check_of_problem(const char *id) {
+        static const struct {
+                const char *problem, *check;
+        } same[] = {
+                { "delay-accounting-off", "delay-accounting" },
+                { "state-unwritable", "state-directory" },
+        };
+
+        for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++)
+                if (strcmp(same[i].problem, id) == 0)
+                        return same[i].check;
+
+        return id;
+}
+
 /* A problem has the last word: the check of the same thing becomes what it says, and any other is one of its own. */
 static void check_problems(struct diagnosis *d, const struct health *health) {
         for (const struct problem *p = health->problems; p; p = p->next) {
                 enum check_result result = p->severity == PROBLEM_FAILING ? CHECK_FAIL : CHECK_WARN;
-                const char *id = strcmp(p->id, "delay-accounting-off") == 0 ? "delay-accounting"
-                        : strcmp(p->id, "state-unwritable") == 0            ? "state-directory"
-                                                                            : p->id;
-                const struct check *check = diagnosis_find(d, id);
+                const struct check *check = diagnosis_find(d, check_of_problem(p->id));
 
                 /* Who is answered has a bus. */
                 if (strcmp(p->id, "bus-unavailable") == 0)

@@ -443,6 +443,8 @@ int cgroup_tree_rescan(struct cgroup_tree *t) {
 
         t->generation++;
         t->watches_exhausted = false;
+        if (t->inotify_fd < 0)
+                cgroup_watch_open(t);
 
         if (first) {
                 r = add_root(t);

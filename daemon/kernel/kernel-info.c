@@ -19,6 +19,9 @@
 #include "cleanup.h"
 #include "kernel/kernel-info.h"
 
+/* Enough for a sweep over the cgroups and a client or two. */
+#define SPARE_FDS 8
+
 /* Reads the start of a small file and ends it with NUL. Returns the number of bytes or a negative errno. */
 static ssize_t read_start(const char *path, char *buf, size_t size) {
         _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -168,6 +171,20 @@ int kernel_task_ids(uint32_t tid, uint32_t *ret_tgid, uint32_t *ret_uid) {
         *ret_tgid = (uint32_t) strtoul(tgid, NULL, 10);
         *ret_uid = (uint32_t) strtoul(uid, NULL, 10);
         return 0;
+}
+
+bool kernel_have_spare_fds(int fd, uint64_t *ret_limit) {
+        struct rlimit limit = { .rlim_cur = RLIM_INFINITY };
+
+        /* The lowest number that is free: cheaper than to count. */
+        int spare = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        bool exhausted = spare < 0 && (errno == EMFILE || errno == ENFILE);
+
+        if (spare >= 0)
+                close(spare);
+        (void) getrlimit(RLIMIT_NOFILE, &limit);
+        *ret_limit = limit.rlim_cur;
+        return !exhausted && (spare < 0 || limit.rlim_cur == RLIM_INFINITY || (rlim_t) spare + SPARE_FDS < limit.rlim_cur);
 }
 
 static uint32_t count_open_fds(void) {

@@ -28,6 +28,9 @@ bool kernel_have_net_admin(void);
 /* The daemon's own costs: fills cpu_nsec, rss_bytes, virtual_bytes, open_fds, max_fds, threads, start_time_unix_nsec. */
 void kernel_self_usage(struct status_facts *ret);
 
+/* False when hardly any file descriptor is left; sets the limit. fd: any that is open. */
+bool kernel_have_spare_fds(int fd, uint64_t *ret_limit);
+
 /* tgid and uid of a task from /proc/TID/status. Returns 0 or a negative errno. */
 int kernel_task_ids(uint32_t tid, uint32_t *ret_tgid, uint32_t *ret_uid);
 

@@ -67,7 +67,7 @@ static int log_listen_error(int error, const char *address) {
         }
 }
 
-static int local_address(int fd, int *ret_family, uint16_t *ret_port) {
+static int local_port(int fd, uint16_t *ret_port) {
         union {
                 struct sockaddr sa;
                 struct sockaddr_in in;
@@ -79,7 +79,6 @@ static int local_address(int fd, int *ret_family, uint16_t *ret_port) {
         if (getsockname(fd, &u.sa, &size) < 0)
                 return -errno;
 
-        *ret_family = u.sa.sa_family;
         *ret_port = u.sa.sa_family == AF_INET6 ? ntohs(u.in6.sin6_port) :
                     u.sa.sa_family == AF_INET ? ntohs(u.in.sin_port) : 0;
         return 0;
@@ -108,17 +107,17 @@ static int open_address(const char *address) {
         return fd;
 }
 
-int http_listen(const char *address, bool quiet, int *ret_family, uint16_t *ret_port) {
+int http_listen(const char *address, bool quiet, uint16_t *ret_port) {
         _cleanup_close_ int fd = open_address(address);
 
-        int r = fd < 0 ? fd : local_address(fd, ret_family, ret_port);
+        int r = fd < 0 ? fd : local_port(fd, ret_port);
         if (r < 0)
                 return quiet ? r : log_listen_error(r, address);
 
         return TAKE_FD(fd);
 }
 
-int http_adopt(int fd, int *ret_family, uint16_t *ret_port) {
+int http_adopt(int fd, uint16_t *ret_port) {
         int r = sd_is_socket(fd, AF_UNSPEC, SOCK_STREAM, 1);
         if (r < 0)
                 return r;
@@ -129,5 +128,5 @@ int http_adopt(int fd, int *ret_family, uint16_t *ret_port) {
         if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
                 return -errno;
 
-        return local_address(fd, ret_family, ret_port);
+        return local_port(fd, ret_port);
 }

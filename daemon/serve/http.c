@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <delayd/limits.h>
 #include <microhttpd.h>
@@ -25,10 +26,14 @@
 #define BODIES_MAX ((size_t) 64 * 1024 * 1024)
 #define GZIP_FROM_SIZE 1024
 #define TIMER_ACCURACY_USEC 1000
+#define ACCEPTS_MAX 10u /* at a time */
+#define ACCEPT_PAUSE_USEC (UINT64_C(500) * 1000)
 
 struct http_server {
         const struct view *view;
         struct MHD_Daemon *mhd;
+        sd_event_source *accept; /* of the listening socket */
+        sd_event_source *accept_timer;
         sd_event_source *io;
         sd_event_source *timer;
         uint16_t port;
@@ -198,6 +203,15 @@ static void log_from_mhd(void *userdata, const char *format, va_list ap) {
         log_debug("HTTP: %s", text);
 }
 
+/* Not while it pauses, nor with as many connections as there may be: further clients wait in the socket's queue. */
+static bool have_room(struct http_server *server) {
+        const union MHD_DaemonInfo *info = MHD_get_daemon_info(server->mhd, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+        int paused = SD_EVENT_OFF;
+
+        (void) sd_event_source_get_enabled(server->accept_timer, &paused);
+        return paused == SD_EVENT_OFF && (!info || info->num_connections < CONNECTIONS_MAX);
+}
+
 /*
  * The epoll descriptor is edge-triggered inside: what MHD has put off to its next run raises no event,
  * so that a timer must follow every run.
@@ -209,6 +223,7 @@ static int run(struct http_server *server) {
         if (MHD_run(server->mhd) != MHD_YES)
                 log_debug("HTTP: a round over the connections failed.");
         server->metrics = http_body_unref(server->metrics);
+        (void) sd_event_source_set_enabled(server->accept, have_room(server) ? SD_EVENT_ON : SD_EVENT_OFF);
 
         if (MHD_get_timeout(server->mhd, &timeout_ms) != MHD_YES)
                 return sd_event_source_set_enabled(server->timer, SD_EVENT_OFF);
@@ -229,13 +244,45 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *userdata) {
         return run(userdata);
 }
 
-static int start_mhd(struct http_server *server, int fd, int family) {
-        unsigned flags = MHD_USE_EPOLL | MHD_USE_ERROR_LOG | (family == AF_INET6 ? MHD_USE_IPv6 : 0);
+/* Returns false when there is nobody (left) to take. */
+static bool accept_one(struct http_server *server, int fd) {
+        struct sockaddr_storage address = {};
+        socklen_t size = sizeof(address);
 
+        int client = accept4(fd, (struct sockaddr *) &address, &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (client >= 0) {
+                /* Owns the descriptor, and closes it if there are too many of this client. */
+                (void) MHD_add_connection(server->mhd, client, (const struct sockaddr *) &address, size);
+                return true;
+        }
+
+        /* For want of descriptors or memory: the socket would wake us for ever. */
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+                (void) sd_event_source_set_time_relative(server->accept_timer, ACCEPT_PAUSE_USEC);
+                (void) sd_event_source_set_enabled(server->accept_timer, SD_EVENT_ONESHOT);
+        }
+        return errno == ECONNABORTED || errno == EINTR;
+}
+
+static int on_accept(sd_event_source *source, int fd, uint32_t events, void *userdata) {
+        struct http_server *server = userdata;
+
+        for (unsigned n = 0; n < ACCEPTS_MAX && have_room(server); n++)
+                if (!accept_one(server, fd))
+                        break;
+
+        return run(server);
+}
+
+static int on_accept_timer(sd_event_source *source, uint64_t usec, void *userdata) {
+        return run(userdata);
+}
+
+/* We accept ourselves: the library stops for good once no descriptor was left. */
+static int start_mhd(struct http_server *server) {
         server->mhd = MHD_start_daemon(
-                        flags, 0, NULL, NULL, handle_request, server,
+                        MHD_USE_EPOLL | MHD_USE_ERROR_LOG | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL, handle_request, server,
                         MHD_OPTION_EXTERNAL_LOGGER, log_from_mhd, NULL,
-                        MHD_OPTION_LISTEN_SOCKET, fd,
                         MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX,
                         MHD_OPTION_PER_IP_CONNECTION_LIMIT, CONNECTIONS_PER_IP_MAX,
                         MHD_OPTION_CONNECTION_TIMEOUT, CONNECTION_TIMEOUT_SEC,
@@ -244,6 +291,22 @@ static int start_mhd(struct http_server *server, int fd, int family) {
                         MHD_OPTION_END);
 
         return server->mhd ? 0 : -ENOMEM;
+}
+
+/* Takes fd over, also when it fails. */
+static int attach_accept(struct http_server *server, sd_event *event, int fd) {
+        int r = sd_event_add_io(event, &server->accept, fd, EPOLLIN, on_accept, server);
+        if (r >= 0)
+                r = sd_event_source_set_io_fd_own(server->accept, true);
+        if (r < 0) {
+                close(fd);
+                return r;
+        }
+
+        r = sd_event_add_time(event, &server->accept_timer, CLOCK_MONOTONIC, 0, TIMER_ACCURACY_USEC, on_accept_timer, server);
+        if (r >= 0)
+                r = sd_event_source_set_enabled(server->accept_timer, SD_EVENT_OFF);
+        return r;
 }
 
 static int attach(struct http_server *server, sd_event *event) {
@@ -258,8 +321,7 @@ static int attach(struct http_server *server, sd_event *event) {
 }
 
 /* Takes fd over, also when it fails. */
-static int server_new(
-                sd_event *event, int fd, int family, uint16_t port, const struct view *view, struct http_server **ret) {
+static int server_new(sd_event *event, int fd, uint16_t port, const struct view *view, struct http_server **ret) {
 
         struct http_server *server = calloc(1, sizeof(*server));
         if (!server) {
@@ -271,10 +333,10 @@ static int server_new(
         server->port = port;
         server->budget.limit = BODIES_MAX;
 
-        int r = start_mhd(server, fd, family); /* which then owns fd */
-        if (r < 0)
-                close(fd);
-        else
+        int r = attach_accept(server, event, fd);
+        if (r >= 0)
+                r = start_mhd(server);
+        if (r >= 0)
                 r = attach(server, event);
         if (r < 0) {
                 http_server_free(server);
@@ -288,14 +350,14 @@ static int server_new(
 static int listen_and_serve(
                 sd_event *event, const char *address, bool quiet, const struct view *view, struct http_server **ret) {
 
-        int family, r;
+        int r;
         uint16_t port;
 
-        int fd = http_listen(address, quiet, &family, &port);
+        int fd = http_listen(address, quiet, &port);
         if (fd < 0)
                 return fd;
 
-        r = server_new(event, fd, family, port, view, ret);
+        r = server_new(event, fd, port, view, ret);
         if (r < 0)
                 return log_error_errno(r, "Cannot serve HTTP on %s", address);
 
@@ -312,16 +374,16 @@ int http_server_try_new(sd_event *event, const char *address, const struct view 
 }
 
 int http_server_new_from_fd(sd_event *event, int fd, const struct view *view, struct http_server **ret) {
-        int family, r;
+        int r;
         uint16_t port;
 
-        r = http_adopt(fd, &family, &port);
+        r = http_adopt(fd, &port);
         if (r < 0) {
                 close(fd);
                 return log_error_errno(r, "Cannot serve HTTP on the socket that was passed: it is no listening stream socket");
         }
 
-        r = server_new(event, fd, family, port, view, ret);
+        r = server_new(event, fd, port, view, ret);
         if (r < 0)
                 return log_error_errno(r, "Cannot serve HTTP on the socket that was passed");
 
@@ -337,6 +399,8 @@ struct http_server *http_server_free(struct http_server *server) {
         if (!server)
                 return NULL;
 
+        sd_event_source_disable_unref(server->accept); /* nobody comes in any more */
+        sd_event_source_disable_unref(server->accept_timer);
         sd_event_source_disable_unref(server->io);
         sd_event_source_disable_unref(server->timer);
         if (server->mhd)
