@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "bus-client.h"
+#include "cgroup-tree.h"
 #include "core/text.h"
 #include "delay-list.h"
 #include "output.h"
@@ -35,6 +36,10 @@ static const char *const sort_keys[SORT_COUNT] = {
         [SORT_P99] = "p99_nsec",
         [SORT_MAX] = "max_nsec",
 };
+
+const char *sort_key(enum sort sort) {
+        return sort_keys[sort];
+}
 
 const char *sort_word(const struct list_class *class, enum sort sort) {
         static const char *const words[SORT_COUNT] = {
@@ -76,8 +81,12 @@ int list_new_call(sd_bus *bus, const struct list_request *request, sd_bus_messag
                 return r;
 
         kinds_text(request->kinds, request->first_kind, kinds);
-        r = sd_bus_message_append(message, "tssta{sv}", request->window_nsec, kinds,
-                                  sort_word(request->class, request->sort), request->limit, 0);
+        r = sd_bus_message_append(message, "tsst", request->window_nsec, kinds,
+                                  sort_word(request->class, request->sort), request->limit);
+        if (r >= 0 && request->recursive)
+                r = sd_bus_message_append(message, "a{sv}", 1, "recursive", "b", true);
+        else if (r >= 0)
+                r = sd_bus_message_append(message, "a{sv}", 0);
         if (r < 0)
                 return r;
 
@@ -97,7 +106,8 @@ static delay_kind_set kinds_in_rows(struct json_object *rows) {
 static int complete_rows(
                 struct json_object *rows, const struct list_request *request, struct json_object **ret) {
 
-        struct field fields[FIELDS_WITH_KINDS_MAX];
+        struct field fields[FIELDS_WITH_KINDS_MAX], subtree[FIELDS_WITH_KINDS_MAX], more[FIELDS_WITH_KINDS_MAX];
+        delay_kind_set kinds = request->kinds | kinds_in_rows(rows);
         _cleanup_json_ struct json_object *complete = NULL;
         int r;
 
@@ -105,8 +115,10 @@ static int complete_rows(
         if (!complete)
                 return -ENOMEM;
 
-        fields_with_kinds(request->class->fields, request->kinds | kinds_in_rows(rows),
-                          request->class->more_fields, fields);
+        fields_with_kinds(subtree_fields, kinds, no_fields, subtree);
+        fields_with_kinds(request->class->more_fields, 0,
+                          request->recursive ? (const struct field[]) { { "subtree", subtree, false }, {} } : no_fields, more);
+        fields_with_kinds(request->class->fields, kinds, more, fields);
         for (size_t i = 0; i < json_object_array_length(rows); i++) {
                 struct json_object *row;
 
@@ -327,11 +339,19 @@ void list_print_nothing(const struct delay_lines *lines, FILE *stream) {
         fprintf(stream, " in the last %s.\n", text_format_span(span, lines->window_nsec));
 }
 
-static void print_window(const struct delay_lines *lines, const struct options *options) {
+uint64_t list_window(struct json_object *list) {
+        uint64_t window_nsec = 0;
+
+        json_get_u64(list, "window_nsec", &window_nsec);
+        return window_nsec;
+}
+
+void list_print_window(struct json_object *list, const struct options *options) {
+        uint64_t window_nsec = list_window(list);
         char used[TEXT_SPAN_SIZE], wanted[TEXT_SPAN_SIZE];
 
-        printf("Window: the last %s", text_format_span(used, lines->window_nsec));
-        if (options->window_nsec != 0 && options->window_nsec != lines->window_nsec)
+        printf("Window: the last %s", text_format_span(used, window_nsec));
+        if (options->window_nsec != 0 && options->window_nsec != window_nsec)
                 printf(" (the nearest that is kept to %s)", text_format_span(wanted, options->window_nsec));
         fputs(".", stdout);
 }
@@ -354,6 +374,7 @@ static void print_reservations(const struct delay_lines *lines, const struct lis
 }
 
 static void print_footer(
+                struct json_object *list,
                 const struct delay_lines *lines,
                 const struct list_class *class,
                 const struct options *options,
@@ -362,7 +383,7 @@ static void print_footer(
         size_t n_quiet = lines->n_rows - lines->n_rows_waited;
 
         putchar('\n');
-        print_window(lines, options);
+        list_print_window(list, options);
         if (n_shown < lines->n)
                 printf(" The first %zu of %zu lines.", n_shown, lines->n);
         if (!options->all && n_quiet > 0)
@@ -401,13 +422,17 @@ static int print_list(struct json_object *list, const struct list_class *class, 
                 return r;
 
         if (options->legend)
-                print_footer(&lines, class, options, n_shown);
+                print_footer(list, &lines, class, options, n_shown);
         return 0;
 }
 
 /* Lines of a table are sorted across kinds and its footer counts, so that all rows are needed for it. */
 static uint64_t limit_for_daemon(const struct options *options) {
         return options->json == JSON_OFF ? 0 : options->limit;
+}
+
+static int print_text(struct json_object *list, const struct list_class *class, const struct options *options) {
+        return options->tree ? print_cgroup_tree(list, options) : print_list(list, class, options);
 }
 
 int list_show(
@@ -423,6 +448,7 @@ int list_show(
                 .first_kind = options->first_kind,
                 .sort = options->sort,
                 .limit = limit_for_daemon(options),
+                .recursive = options->tree,
         };
         _cleanup_message_ sd_bus_message *message = NULL, *reply = NULL;
         _cleanup_json_ struct json_object *list = NULL;
@@ -444,7 +470,7 @@ int list_show(
         else {
                 if (print_title)
                         print_title();
-                r = print_list(list, class, options);
+                r = print_text(list, class, options);
         }
         return r < 0 ? fail_memory() : EXIT_SUCCESS;
 }

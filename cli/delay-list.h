@@ -32,8 +32,11 @@ struct list_request {
         enum delay_kind first_kind;
         enum sort sort;
         uint64_t limit;
+        bool recursive; /* of cgroups: with their subtrees */
 };
 
+/* The number that a sort looks at; NULL for names. */
+const char *sort_key(enum sort sort);
 const char *sort_word(const struct list_class *class, enum sort sort);
 
 /* Returns 0 or a negative errno. */
@@ -81,6 +84,11 @@ int list_table(
                 uint64_t limit,
                 bool with_kind,
                 struct table **ret);
+
+uint64_t list_window(struct json_object *list);
+
+/* "Window: the last 5min." */
+void list_print_window(struct json_object *list, const struct options *options);
 
 /* "No task waited for blkio or swapin in the last 5min." */
 void list_print_nothing(const struct delay_lines *lines, FILE *stream);

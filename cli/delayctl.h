@@ -37,6 +37,7 @@ struct options {
         const char *name_sort; /* the word that was given for SORT_NAME */
         uint64_t limit;       /* 0: none */
         bool all;
+        bool tree;            /* cgroups */
 
         /* top */
         bool batch;
@@ -45,9 +46,14 @@ struct options {
         uint64_t delay_nsec;
 };
 
+/* What doctor ends with where delayd is not fine. */
+#define EXIT_DOCTOR_DEGRADED 1
+#define EXIT_DOCTOR_FAILING 2
+
 /* The verbs; argv[0] is the verb itself. Return an exit status. */
 int verb_cgroups(const struct options *options, int argc, char *argv[]);
 int verb_tasks(const struct options *options, int argc, char *argv[]);
 int verb_histogram(const struct options *options, int argc, char *argv[]);
 int verb_status(const struct options *options, int argc, char *argv[]);
+int verb_doctor(const struct options *options, int argc, char *argv[]);
 int verb_top(const struct options *options, int argc, char *argv[]);

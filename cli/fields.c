@@ -35,6 +35,14 @@ const struct field cgroup_more_fields[] = {
         {},
 };
 
+const struct field subtree_fields[] = {
+        { "tasks" },
+        { "unaccounted_tasks" },
+        {},
+};
+
+const struct field no_fields[] = { {} };
+
 const struct field task_fields[] = {
         { "tid" },
         { "tgid" },
@@ -82,6 +90,15 @@ static const struct field problem_fields[] = {
         {},
 };
 
+const struct field check_fields[] = {
+        { "id" },
+        { "title" },
+        { "result" },
+        { "message" },
+        { "remedy" },
+        {},
+};
+
 static const struct field kernel_fields[] = {
         { "release" },
         { "taskstats_version" },
@@ -107,8 +124,6 @@ static const struct field exits_fields[] = {
         { "attributed", attributed_fields },
         {},
 };
-
-static const struct field no_fields[] = { {} };
 
 static const struct field samples_fields[] = {
         { "accepted" },

@@ -17,10 +17,13 @@ struct field {
 
 extern const struct field cgroup_fields[];
 extern const struct field cgroup_more_fields[];
+extern const struct field subtree_fields[]; /* before the kinds */
+extern const struct field no_fields[];
 extern const struct field task_fields[];
 extern const struct field task_more_fields[];
 extern const struct field histogram_fields[];
 extern const struct field status_fields[];
+extern const struct field check_fields[];
 
 #define FIELDS_WITH_KINDS_MAX (12 + DELAY_KIND_COUNT)
 

@@ -27,9 +27,10 @@ static const struct {
         { "tasks", 0, NULL, verb_tasks },
         { "histogram", 1, "CGROUP|UNIT", verb_histogram },
         { "status", 0, NULL, verb_status },
+        { "doctor", 0, NULL, verb_doctor },
 };
 
-#define VERB_NAMES "top, cgroups, tasks, histogram, status"
+#define VERB_NAMES "top, cgroups, tasks, histogram, status, doctor"
 
 static int help(void) {
         fputs("delayctl [OPTION...] VERB\n\n"
@@ -39,7 +40,8 @@ static int help(void) {
               "  cgroups                List cgroups and their waits\n"
               "  tasks                  List tasks that waited, those that have ended too\n"
               "  histogram CGROUP|UNIT  Show how the waits of a cgroup are distributed\n"
-              "  status                 Show how delayd is doing and what it costs\n\n"
+              "  status                 Show how delayd is doing and what it costs\n"
+              "  doctor                 Check all that delayd needs, and name the remedies\n\n"
               "Options:\n"
               "     --window=SPAN       Look at the last SPAN: of 1m, 5m (default), 15m and 1h\n"
               "                         the nearest is used\n"
@@ -49,6 +51,7 @@ static int help(void) {
               "                         cgroup (comm for tasks)\n"
               "     --limit=N           Show at most N lines\n"
               "  -a --all               Show cgroups without waits too\n"
+              "     --tree              Show cgroups as a tree, with the sums of what is below\n"
               "     --json=MODE         Print JSON: short, pretty, off\n"
               "  -j                     Same as --json=short\n"
               "     --no-legend         Print neither headers nor footers\n"
@@ -185,6 +188,7 @@ enum {
         ARG_KIND,
         ARG_SORT,
         ARG_LIMIT,
+        ARG_TREE,
 };
 
 /* Returns 0, or EXIT_FAILURE after a message. */
@@ -210,6 +214,9 @@ static int parse_option(int c, struct options *options) {
                 return parse_count("limit", optarg, &options->limit);
         case 'a':
                 options->all = true;
+                return 0;
+        case ARG_TREE:
+                options->tree = true;
                 return 0;
         case 'b':
                 options->batch = true;
@@ -237,6 +244,7 @@ static int parse_arguments(int argc, char *argv[], struct options *options, int 
                 { "sort", required_argument, NULL, ARG_SORT },
                 { "limit", required_argument, NULL, ARG_LIMIT },
                 { "all", no_argument, NULL, 'a' },
+                { "tree", no_argument, NULL, ARG_TREE },
                 { "batch", no_argument, NULL, 'b' },
                 { "iterations", required_argument, NULL, 'n' },
                 { "delay", required_argument, NULL, 'd' },
@@ -276,6 +284,9 @@ static int run_verb(const struct options *options, int argc, char *argv[]) {
                 if (argc - 1 > verbs[i].n_arguments)
                         return fail_usage("'%s' does not take the argument '%s'.", verbs[i].name,
                                           argv[1 + verbs[i].n_arguments]);
+
+                if (options->tree && verbs[i].run != verb_cgroups)
+                        return fail_usage("--tree is for cgroups alone.");
 
                 return verbs[i].run(options, argc, argv);
         }

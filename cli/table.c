@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -117,6 +118,8 @@ size_t table_rows(const struct table *table) {
 }
 
 static void measure(struct table *table, bool header) {
+        assert(table->n_columns > 0);
+
         for (size_t i = 0; i < table->n_columns; i++)
                 table->layouts[i] = (struct layout) {
                         .width = header ? printable_width(table->columns[i].title) : 0,

@@ -155,12 +155,13 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *userdata) {
 }
 
 static void next_kind(struct live *live) {
-        do
-                live->kind++;
-        while (live->kind < DELAY_KIND_COUNT && !delay_kind_in(live->kinds, (enum delay_kind) live->kind));
+        for (unsigned kind = (unsigned) (live->kind + 1); kind < DELAY_KIND_COUNT; kind++)
+                if (delay_kind_in(live->kinds, (enum delay_kind) kind)) {
+                        live->kind = (int) kind;
+                        return;
+                }
 
-        if (live->kind == DELAY_KIND_COUNT)
-                live->kind = ALL_KINDS;
+        live->kind = ALL_KINDS;
 }
 
 static void next_window(struct live *live) {

@@ -53,7 +53,7 @@ void collector_check_losses(struct collector *c) {
 int collector_connect(struct collector *c) {
         c->connect_tried_nsec = collector_now();
 
-        int r = proc_connector_open(&c->connector);
+        int r = c->connector_error = proc_connector_open(&c->connector);
         if (r < 0) {
                 log_warning_errno(r, "No fork and exec events (proc connector)");
                 collector_problem(c, "proc-connector", PROBLEM_DEGRADED,

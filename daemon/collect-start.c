@@ -12,6 +12,7 @@
 #include "kernel/pressure.h"
 #include "log.h"
 #include "recorder.h"
+#include "saved-state.h"
 
 /* The kernel sends the record before the child can be reaped; this is for a machine that swaps. */
 #define SELF_TEST_TIMEOUT_NSEC (5 * NSEC_PER_SEC)
@@ -69,22 +70,39 @@ static int refused(int error) {
         return error;
 }
 
-static int open_sources(struct collector *c) {
+/* state: where the sockets of the daemon before are, and what is known of them; NULL: new ones, counting from 0. */
+static int open_exits(struct collector *c, struct saved_state *state, bool adopt) {
+        const struct exit_listener_config exits = {
+                .family = taskstats_client_family(c->client),
+                .layout = taskstats_client_layout(c->client),
+                .receive_buffer = c->config->receive_buffer,
+                .filter = c->config->exit_filter ? c->config->kinds : 0,
+                .feed = state ? saved_state_feed(state) : NULL,
+                .sockets = state && adopt ? saved_state_sockets(state) : NULL,
+        };
+
+        int r = exit_listener_open(&exits, &c->exits);
+        if (r < 0)
+                return refused(r);
+
+        /* At once: from here on a record may be lost with them. */
+        if (state)
+                saved_state_keep_sockets(state, c->exits, !adopt);
+        if (exits.feed)
+                c->exits_lost_seen = exits.feed->lost;
+        return 0;
+}
+
+static int open_sources(struct collector *c, struct saved_state *state) {
         int r;
 
         r = taskstats_client_open(&c->client);
         if (r < 0)
                 return refused(r);
 
-        const struct exit_listener_config exits = {
-                .family = taskstats_client_family(c->client),
-                .layout = taskstats_client_layout(c->client),
-                .receive_buffer = c->config->receive_buffer,
-                .filter = c->config->exit_filter ? c->config->kinds : 0,
-        };
-        r = exit_listener_open(&exits, &c->exits);
+        r = open_exits(c, state, true);
         if (r < 0)
-                return refused(r);
+                return r;
 
         /* Subscribed before the first sweep, so that no task falls between the two. */
         (void) collector_connect(c);
@@ -108,6 +126,24 @@ static void on_early_record(const struct task_sample *sample, void *userdata) {
         struct collector *c = userdata;
 
         collector_out_of_memory(c, accounting_exit_sample(c->accounting, collector_now(), sample));
+}
+
+static int prove_exits(struct collector *c, struct saved_state *state) {
+        bool adopted = false;
+
+        int r = exit_listener_self_test(c->exits, SELF_TEST_TIMEOUT_NSEC, on_early_record, c);
+        for (unsigned i = 0; r == -ETIMEDOUT && !adopted && exit_listener_socket(c->exits, i, &adopted) >= 0; i++)
+                ;
+        if (r == -ETIMEDOUT && adopted) {
+                log_warning("The sockets that were kept for the restart receive nothing: opening new ones.");
+                c->exits = exit_listener_close(c->exits);
+                r = open_exits(c, state, false);
+                if (r < 0)
+                        return r;
+                r = exit_listener_self_test(c->exits, SELF_TEST_TIMEOUT_NSEC, on_early_record, c);
+        }
+
+        return r < 0 ? refused(r) : 0;
 }
 
 static void begin_recording(struct collector *c) {
@@ -136,7 +172,8 @@ int collector_start(
                 sd_event *event,
                 const struct config *config,
                 struct health *health,
-                struct recorder *recorder) {
+                struct recorder *recorder,
+                struct saved_state *state) {
 
         struct timespec ts;
         int r;
@@ -166,19 +203,23 @@ int collector_start(
                 .userdata = c,
         };
         c->aged_nsec = accounting.started_nsec + TASK_LEAVING_NSEC; /* nothing that started before was accounted here */
-        r = accounting_new(&accounting, &c->accounting);
+        r = state ? saved_state_restore(state, &accounting, &c->accounting) : accounting_new(&accounting, &c->accounting);
         if (r < 0)
                 return log_error_errno(r, "Cannot start the accounting");
         schedule_spare_quiet(&c->accounting->schedule, read_activity, c, config->kinds);
 
-        r = open_sources(c);
+        r = open_sources(c, state);
         if (r < 0)
                 return r;
 
         begin_recording(c);
-        r = exit_listener_self_test(c->exits, SELF_TEST_TIMEOUT_NSEC, on_early_record, c);
+
+        /* Who was moved while nobody looked is known when the first sweep is done. */
+        if (state && saved_state_feed(state))
+                accounting_doubt(c->accounting, DOUBT_LOST);
+        r = prove_exits(c, state);
         if (r < 0)
-                return refused(r);
+                return r;
 
         r = collector_attach(c);
         if (r < 0)
@@ -187,6 +228,7 @@ int collector_start(
         accounting_age(c->accounting, collector_now());
         collector_check(c);
         collector_sweep(c);
+        accounting_doubt(c->accounting, DOUBT_NONE);
         ssize_t n = schedule_due(&c->accounting->schedule, collector_now(), &c->tids, &c->allocated_tids);
         if (n > 0)
                 collector_query(c, c->tids, (size_t) n);
@@ -236,6 +278,11 @@ int collector_reconfigure(struct collector *c, const struct config *config) {
 
         (void) sd_event_source_set_time(c->poll_timer, 0);
         return 0;
+}
+
+void collector_finish(struct collector *c) {
+        if (c->second_timer) /* the last that is set up */
+                collector_drain(c);
 }
 
 void collector_done(struct collector *c) {

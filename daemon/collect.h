@@ -15,6 +15,7 @@
 #include "kernel/taskstats-client.h"
 
 struct recorder;
+struct saved_state;
 
 /* A socket whose events are gathered: after it was read it is left alone until the timer. */
 struct collector_feed {
@@ -51,6 +52,7 @@ struct collector {
         struct taskstats_client *client;
         struct exit_listener *exits;
         struct proc_connector *connector; /* NULL where it is not to be had: then sweeps alone find new tasks */
+        int connector_error; /* why, when it was last tried */
         struct cgroup_tree *tree;
         struct recorder *recorder; /* NULL: nothing is recorded */
 
@@ -107,10 +109,17 @@ int collector_start(
                 sd_event *event,
                 const struct config *config,
                 struct health *health,
-                struct recorder *recorder); /* NULL: nothing is recorded */
+                struct recorder *recorder,  /* NULL: nothing is recorded */
+                struct saved_state *state); /* NULL: begins with nothing */
 /* Takes over from another configuration what can change while it runs. Returns 0, or a negative errno: then all is as it was. */
 int collector_reconfigure(struct collector *c, const struct config *config);
+
+/* Takes in all that waits, for the last time. */
+void collector_finish(struct collector *c);
 
 void collector_done(struct collector *c);
 
 void collector_fill_status(struct collector *c, struct status_facts *ret);
+
+struct diagnosis;
+void collector_diagnose(struct collector *c, struct diagnosis *ret);

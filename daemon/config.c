@@ -170,6 +170,29 @@ static int set_cgroup_root(struct config *c, const char *value, struct config_er
         return 0;
 }
 
+static int set_state_directory(struct config *c, const char *value, struct config_error *error) {
+        bool none = strcmp(value, "none") == 0, by_default = strcmp(value, "auto") == 0;
+
+        if (!none && !by_default && value[0] != '/')
+                return bad_value(error, "is neither \"auto\" nor \"none\" nor an absolute path");
+
+        char *copy = NULL;
+        if (!none) {
+                copy = strdup(by_default ? "" : value);
+                if (!copy)
+                        return -ENOMEM;
+        }
+
+        free(c->state_directory);
+        c->state_directory = copy;
+        return 0;
+}
+
+static int set_save_interval(struct config *c, const char *value, struct config_error *error) {
+        return parse_span(value, 100 * NSEC_PER_MSEC, 24 * 3600 * NSEC_PER_SEC, "from 100ms to 1d",
+                          &c->save_interval_nsec, error);
+}
+
 static int set_max_cgroups(struct config *c, const char *value, struct config_error *error) {
         return parse_number(value, 1, 1000000, &c->max_cgroups, error);
 }
@@ -310,6 +333,8 @@ static const struct config_key {
         { "Metrics", "MaxCgroups", set_max_exported, "1000" },
         { "Metrics", "Include", set_include, "" },
         { "Metrics", "Exclude", set_exclude, "" },
+        { "State", "Directory", set_state_directory, "auto" },
+        { "State", "SaveInterval", set_save_interval, "1min" },
 };
 
 /* Keys that are settled, but for a later version. */
@@ -587,6 +612,7 @@ int config_load(const char *path, bool required, char *const *settings, size_t n
 
 void config_done(struct config *config) {
         free(config->cgroup_root);
+        free(config->state_directory);
         while (config->n_listen > 0)
                 free(config->listen[--config->n_listen]);
         free_globs(&config->include);

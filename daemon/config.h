@@ -37,6 +37,10 @@ struct config {
         unsigned n_buckets;
         uint64_t max_exported;
         struct config_globs include, exclude; /* of cgroup paths */
+
+        /* [State] */
+        char *state_directory;    /* NULL: none; "": auto */
+        uint64_t save_interval_nsec;
 };
 
 /*

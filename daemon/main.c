@@ -20,6 +20,7 @@
 #include "recorder.h"
 #include "reload.h"
 #include "replay.h"
+#include "saved-state.h"
 #include "serve/bus.h"
 
 /* The shortest that the kernel takes. */
@@ -49,6 +50,7 @@ struct daemon {
         struct health health;
         struct collector collector;
         struct recorder *recorder; /* NULL: nothing is recorded */
+        struct saved_state *state; /* NULL: nothing is saved */
         struct replay *replay;     /* in the place of the collector; NULL: the kernel is watched */
         struct view view;
         sd_event *event;
@@ -158,6 +160,19 @@ static void view_fill_status(struct status_facts *ret, void *userdata) {
                 collector_fill_status(&d->collector, ret);
 }
 
+static void view_shown(void *userdata) {
+        struct daemon *d = userdata;
+
+        if (d->state)
+                saved_state_shown(d->state);
+}
+
+static void view_diagnose(struct diagnosis *ret, void *userdata) {
+        struct daemon *d = userdata;
+
+        collector_diagnose(&d->collector, ret);
+}
+
 static int start_serving(struct daemon *d) {
         int r;
 
@@ -166,6 +181,8 @@ static int start_serving(struct daemon *d) {
                 .health = &d->health,
                 .now_nsec = view_now,
                 .fill_status = view_fill_status,
+                .shown = view_shown,
+                .diagnose = d->replay ? NULL : view_diagnose,
                 .userdata = d,
                 .bucket_bounds_sec = d->config.bucket_bounds_sec,
                 .bucket_indices = d->config.bucket_indices,
@@ -220,7 +237,20 @@ static int start_source(struct daemon *d) {
                         return r;
         }
 
-        return arg_replay ? run_replay(d) : collector_start(&d->collector, d->event, &d->config, &d->health, d->recorder);
+        if (arg_replay)
+                return run_replay(d);
+
+        /* A recording begins with nothing, or it could not be replayed. */
+        if (!d->recorder) {
+                r = saved_state_new(&d->config, &d->health, &d->passed, &d->state);
+                if (r < 0)
+                        return log_error_errno(r, "Cannot look for a saved state");
+        }
+
+        r = collector_start(&d->collector, d->event, &d->config, &d->health, d->recorder, d->state);
+        if (r >= 0 && d->state)
+                r = saved_state_start(d->state, d->event, d->collector.accounting, d->collector.exits);
+        return r;
 }
 
 static void say_ready(const struct daemon *d) {
@@ -303,6 +333,11 @@ static int run(struct daemon *d) {
 static void stop(struct daemon *d) {
         bus_server_free(d->bus);
         listeners_close(&d->listeners);
+        if (d->state) {
+                collector_finish(&d->collector);
+                saved_state_end(d->state);
+                d->state = saved_state_free(d->state);
+        }
         collector_done(&d->collector);
         d->recorder = recorder_free(d->recorder);
         d->replay = replay_free(d->replay);

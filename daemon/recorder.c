@@ -177,6 +177,7 @@ static void on_event(const struct accounting_event *event, void *userdata) {
                 .accounting = *event,
         };
 
+        put_settings(r, event->now_nsec);
         switch (event->type) {
         case ACCOUNTING_LIVE_SAMPLE:
         case ACCOUNTING_EXIT_SAMPLE:
@@ -195,7 +196,6 @@ static void on_event(const struct accounting_event *event, void *userdata) {
                 break;
 
         case ACCOUNTING_AGE:
-                put_settings(r, event->now_nsec);
                 put(r, &recorded);
                 if (r->now_nsec - r->block.boottime_nsec >= BLOCK_AGE_NSEC)
                         (void) flush(r);

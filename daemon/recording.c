@@ -454,7 +454,10 @@ int recording_block_header(const uint8_t header[static RECORDING_BLOCK_HEADER_SI
         ret->events_size = get32(&r);
         ret->boottime_nsec = get64(&r);
         ret->monotonic_nsec = get64(&r);
-        return ret->events_size <= RECORDING_BLOCK_MAX && ret->stored_size <= STORED_MAX ? 0 : -EBADMSG;
+        if (ret->events_size > RECORDING_BLOCK_MAX || ret->stored_size == 0 || ret->stored_size > STORED_MAX)
+                return -EBADMSG; /* a stream of zlib has at least its ends */
+
+        return 0;
 }
 
 int recording_unpack(

@@ -32,6 +32,14 @@ static void keep_what_is_fixed(const struct reload *r, struct config *config) {
                 strcat(keys, " Collect.CgroupRoot=");
         }
 
+        if (!same_text(config->state_directory, in_force->state_directory)) {
+                char *directory = config->state_directory;
+
+                config->state_directory = in_force->state_directory;
+                in_force->state_directory = directory;
+                strcat(keys, " State.Directory=");
+        }
+
         if (!keys[0]) {
                 (void) health_clear(r->health, PROBLEM_RESTART);
                 return;

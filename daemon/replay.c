@@ -165,14 +165,15 @@ static int apply_accounting(struct replay *r, const struct recording_event *even
         return 0;
 }
 
-static void apply_settings(struct replay *r, const struct recording_settings *settings) {
-        struct accounting *a = r->accounting;
+static int apply_settings(struct replay *r, const struct recording_settings *settings) {
+        struct accounting_config config = r->accounting->config;
 
         r->settings = *settings;
-        a->config.max_cgroups = a->cgroups.max_cgroups = settings->max_cgroups;
-        a->config.max_exported = a->cgroups.max_exported = settings->max_exported;
-        a->config.retention_nsec = a->cgroups.retention_nsec = settings->retention_nsec;
-        a->config.poll_interval_nsec = settings->poll_interval_nsec;
+        config.max_cgroups = settings->max_cgroups;
+        config.max_exported = settings->max_exported;
+        config.retention_nsec = settings->retention_nsec;
+        config.poll_interval_nsec = settings->poll_interval_nsec;
+        return accounting_reconfigure(r->accounting, r->now_nsec, &config);
 }
 
 static void record_facts(struct replay *r) {
@@ -218,7 +219,7 @@ static int apply(struct replay *r, const struct recording_event *event) {
         case RECORDING_SETTINGS:
                 if (!are_possible(&event->settings))
                         return -EBADMSG;
-                apply_settings(r, &event->settings);
+                note_error(r, apply_settings(r, &event->settings));
                 break;
         case RECORDING_FACTS:
                 apply_facts(r, &event->facts);

@@ -8,11 +8,12 @@ BUILD_PACKAGES=(
         libnl-3-dev libnl-genl-3-dev libsystemd-dev zlib1g-dev
 )
 DEB_PACKAGES=(dbus-daemon debhelper dpkg-dev python3 python3-pytest systemd)
+LINT_PACKAGES=(clang clang-tidy cppcheck git shellcheck)
 PACKAGING_PACKAGES=(git groff-base lintian man-db rpm rpmlint shellcheck)
 SYSTEM_PACKAGES=(cpio debootstrap e2fsprogs kmod qemu-system-x86 xz-utils)
 DEMONSTRATION_PACKAGES=(curl dbus-daemon)
 TEST_PACKAGES=(
-        dbus-bin dbus-daemon libcap2-bin procps prometheus
+        dbus-bin dbus-daemon e2fsprogs fio libcap2-bin mount procps prometheus
         python3 python3-prometheus-client python3-pytest systemd util-linux
 )
 

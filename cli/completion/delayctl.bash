@@ -8,8 +8,8 @@ _delayctl_cgroups() {
 }
 
 _delayctl() {
-        local verbs='top cgroups tasks histogram status'
-        local flags='-a --all -j --no-legend -h --help --version -b --batch'
+        local verbs='top cgroups tasks histogram status doctor'
+        local flags='-a --all --tree -j --no-legend -h --help --version -b --batch'
         local valued='--json= --color= --window= --kind= --sort= --limit= --iterations= --delay='
         local cur=${COMP_WORDS[COMP_CWORD]} option= verb= word i
 

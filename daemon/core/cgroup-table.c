@@ -334,10 +334,10 @@ void cgroup_table_age(struct cgroup_table *t, uint64_t now_nsec) {
                 while (drop_batch(t, now_nsec) > 0)
                         ;
 
-        hash_free(&t->beyond_before); /* those that still exist have been added by now */
-
         if (now_nsec < t->aged_nsec + AGE_INTERVAL_NSEC)
                 return;
+        if (t->aged_nsec > 0)
+                hash_free(&t->beyond_before); /* those that still exist have been added by now */
         t->aged_nsec = now_nsec;
 
         size_t cursor = 0;

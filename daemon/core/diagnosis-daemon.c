@@ -10,7 +10,7 @@
 /* What the daemon knows from its work. */
 
 static const char remedy_dequeue[] =
-                "echo NO_DELAY_DEQUEUE > /sys/kernel/debug/sched/features, which has to be done at each boot.";
+                "echo NO_DELAY_DEQUEUE > /sys/kernel/debug/sched/features, then systemctl reload delayd; at each boot.";
 
 static uint64_t count_refused_waits(const struct accounting *a) {
         const struct cgroup *cgroup;
@@ -27,6 +27,10 @@ static uint64_t count_refused_waits(const struct accounting *a) {
 static void check_delayed_dequeue(struct diagnosis *d, const struct host_facts *host, const struct accounting *a) {
         static const char *const id = "delayed-dequeue", *const title = "Delayed dequeue";
         uint64_t refused = a ? count_refused_waits(a) : 0;
+        char so_far[64] = "";
+
+        if (a)
+                snprintf(so_far, sizeof(so_far), ": %" PRIu64 " so far", refused);
 
         if (host->delayed_dequeue == TRISTATE_OFF)
                 diagnosis_add(d, id, title, CHECK_OK, NULL, "The kernel's fault in blkio delays (Linux 6.12 and later) cannot "
@@ -38,7 +42,7 @@ static void check_delayed_dequeue(struct diagnosis *d, const struct host_facts *
                 diagnosis_add(d, id, title, refused > 0 ? CHECK_WARN : CHECK_OK, remedy_dequeue,
                               "This kernel has a fault: when a sleep is finished late (DELAY_DEQUEUE, Linux 6.12 and later), the "
                               "wrong task is stamped, and a blkio wait can be credited with up to the host's uptime. delayd "
-                              "refuses such waits and counts them: %" PRIu64 " so far.", refused);
+                              "refuses such waits and counts them%s.", so_far);
 }
 
 /* The cgroups with the most of them, as text. */
@@ -94,15 +98,16 @@ static void check_unaccounted(struct diagnosis *d, const struct accounting *a) {
                       n, a->tasks.n_live, worst[0] ? ": " : "", worst);
 }
 
+/* While a loss matters to some window, its problem is there. */
 static void check_losses(struct diagnosis *d, const struct daemon_facts *daemon) {
         if (daemon->status->exits_lost == 0)
-                diagnosis_add(d, "exits-lost", "Lost records", CHECK_OK, NULL,
-                              "None of the exit records for delayd was lost (%" PRIu64 " received).", daemon->status->exits_received);
+                diagnosis_add(d, "exits-lost", "Lost records", CHECK_OK, NULL, "None of the exit records for delayd was lost (%"
+                              PRIu64 " received).", daemon->status->exits_received);
         else
-                diagnosis_add(d, "exits-lost", "Lost records", CHECK_WARN,
-                              "Raise Collect.ReceiveBuffer=, or leave Collect.ExitFilter= on.",
-                              "%" PRIu64 " exit records found no room in the receive buffer (%" PRIu64 " received): what their "
-                              "tasks waited last is missing.", daemon->status->exits_lost, daemon->status->exits_received);
+                diagnosis_add(d, "exits-lost", "Lost records", CHECK_OK,
+                              "Raise Collect.ReceiveBuffer= if that happens again.",
+                              "%" PRIu64 " exit records found no room in the receive buffer, none of late (%" PRIu64 " received).",
+                              daemon->status->exits_lost, daemon->status->exits_received);
 
         if (daemon->events_lost > 0)
                 diagnosis_add(d, "events-lost", "Lost fork events", CHECK_OK, NULL,
@@ -120,24 +125,37 @@ static void check_sampling(struct diagnosis *d, const struct daemon_facts *daemo
                               daemon->accounting->tasks.n_live, daemon->cpu_budget * 100);
 }
 
-/* Problems of which a check tells as well, and better. */
-static bool is_covered(const char *id) {
-        static const char *const covered[] = {
-                "bus-unavailable", "delay-accounting-off", "exits-lost", "proc-connector",
-        };
+static void check_state(struct diagnosis *d, const struct daemon_facts *daemon) {
+        static const char *const id = "state-directory", *const title = "State directory";
 
-        for (size_t i = 0; i < sizeof(covered) / sizeof(covered[0]); i++)
-                if (strcmp(covered[i], id) == 0)
-                        return true;
-
-        return false;
+        if (!daemon->state_directory)
+                diagnosis_add(d, id, title, CHECK_OK, "Set StateDirectory=delayd in the unit, as the unit of the package has it.",
+                              "None: counters begin anew at each start.");
+        else if (daemon->state_error < 0)
+                diagnosis_add(d, id, title, CHECK_WARN,
+                              "Make room, and let the user of delayd write there (StateDirectory= in the unit sees to that).",
+                              "%s cannot be written to (%s): a crash or a reboot takes the counters along.",
+                              daemon->state_directory, strerror(-daemon->state_error));
+        else
+                diagnosis_add(d, id, title, CHECK_OK, NULL, "%s can be written to.", daemon->state_directory);
 }
 
+/* A problem has the last word: the check of the same thing becomes what it says, and any other is one of its own. */
 static void check_problems(struct diagnosis *d, const struct health *health) {
-        for (const struct problem *p = health->problems; p; p = p->next)
-                if (!is_covered(p->id))
-                        diagnosis_add(d, p->id, "Problem", p->severity == PROBLEM_FAILING ? CHECK_FAIL : CHECK_WARN,
-                                      p->remedy, "%s", p->message);
+        for (const struct problem *p = health->problems; p; p = p->next) {
+                enum check_result result = p->severity == PROBLEM_FAILING ? CHECK_FAIL : CHECK_WARN;
+                bool is_accounting = strcmp(p->id, "delay-accounting-off") == 0;
+                const struct check *check = diagnosis_find(d, is_accounting ? "delay-accounting" : p->id);
+
+                /* Who is answered has a bus. */
+                if (strcmp(p->id, "bus-unavailable") == 0)
+                        continue;
+
+                if (!check)
+                        diagnosis_add(d, p->id, "Problem", result, p->remedy, "%s", p->message);
+                else if (check->result == CHECK_OK)
+                        diagnosis_replace(d, check, result, p->message, p->remedy);
+        }
 }
 
 void diagnose_daemon(struct diagnosis *d, const struct host_facts *host, const struct daemon_facts *daemon) {
@@ -148,5 +166,6 @@ void diagnose_daemon(struct diagnosis *d, const struct host_facts *host, const s
         check_unaccounted(d, daemon->accounting);
         check_losses(d, daemon);
         check_sampling(d, daemon);
+        check_state(d, daemon);
         check_problems(d, daemon->health);
 }

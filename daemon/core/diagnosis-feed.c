@@ -69,11 +69,15 @@ static void check_namespaces(struct diagnosis *d, const struct host_facts *host,
                         "No PrivatePIDs= in the unit; in a container, the host's PIDs (docker: --pid=host).");
 
         /* A record that has arrived proves more than numbers of namespaces, which may not be readable. */
-        if (feed->tried && feed->exits == 0 && host->net_ns != TRISTATE_ON)
+        enum tristate net_ns = host->net_ns;
+        if (feed->tried && net_ns == TRISTATE_UNKNOWN && feed->exits == -ETIMEDOUT)
+                net_ns = TRISTATE_OFF;
+
+        if (feed->tried && feed->exits == 0 && net_ns != TRISTATE_ON)
                 diagnosis_add(d, "network-namespace", "Network namespace", CHECK_OK, NULL,
                               "The initial one, for exit records arrive.");
         else
-                check_namespace(d, "network-namespace", "Network namespace", host->net_ns, CHECK_FAIL,
+                check_namespace(d, "network-namespace", "Network namespace", net_ns, CHECK_FAIL,
                                 "the kernel accepts the registration there, and never sends an exit record",
                                 "No PrivateNetwork= in the unit; in a container, the host's network (docker: --network=host).");
 

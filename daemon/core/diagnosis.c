@@ -47,6 +47,26 @@ void diagnosis_add(
         d->checks[d->n++] = check;
 }
 
+void diagnosis_replace(
+                struct diagnosis *d, const struct check *check, enum check_result result, const char *message, const char *remedy) {
+
+        struct check *own = &d->checks[check - d->checks];
+        char *new_message = strdup(message), *new_remedy = strdup(remedy);
+
+        if (!new_message || !new_remedy) {
+                free(new_message);
+                free(new_remedy);
+                d->failed = true;
+                return;
+        }
+
+        free(own->message);
+        free(own->remedy);
+        own->message = new_message;
+        own->remedy = new_remedy;
+        own->result = result;
+}
+
 const struct check *diagnosis_find(const struct diagnosis *d, const char *id) {
         for (size_t i = 0; i < d->n; i++)
                 if (strcmp(d->checks[i].id, id) == 0)

@@ -43,6 +43,10 @@ void diagnosis_add(
                 struct diagnosis *d, const char *id, const char *title, enum check_result result, const char *remedy,
                 const char *format, ...) __attribute__((format(printf, 6, 7)));
 
+/* Gives a check of the diagnosis another result and other texts. */
+void diagnosis_replace(
+                struct diagnosis *d, const struct check *check, enum check_result result, const char *message, const char *remedy);
+
 const struct check *diagnosis_find(const struct diagnosis *d, const char *id);
 const char *diagnosis_word(const struct diagnosis *d); /* "ok", "degraded" or "failing" */
 void diagnosis_done(struct diagnosis *d);
@@ -83,6 +87,8 @@ struct daemon_facts {
         const struct health *health;
         uint64_t events_lost;        /* of forks and execs */
         double cpu_budget;
+        const char *state_directory; /* NULL: none */
+        int state_error;             /* 0, or why it cannot be written to */
 };
 
 /* Adds the checks. feed and daemon may be NULL: then nothing is said of what only they know. */

@@ -232,15 +232,12 @@ static int sum_subtrees(const struct plan *plan, struct node_list *list) {
         return 0;
 }
 
-static int summarise_node(
-                const struct plan *plan,
-                const struct node *node,
-                enum delay_kind kind,
-                bool with_histogram,
-                struct delay_summary *ret) {
+/* What a node is sorted by: the subtree where there is one. */
+static int summarise_for_sort(const struct plan *plan, const struct node *node, struct delay_summary *ret) {
+        enum delay_kind kind = plan->query.sort_kind;
 
         if (!node->sums)
-                return summarise(plan, node->cgroup->stats[kind], with_histogram, ret);
+                return summarise(plan, node->cgroup->stats[kind], plan->sort_needs_histogram, ret);
 
         delay_summary_make(&node->sums[kind].totals, &node->sums[kind].histogram, ret);
         return 0;
@@ -268,7 +265,7 @@ static int sort_nodes(const struct plan *plan, struct node_list *list) {
         for (size_t i = 0; i < list->n && plan->query.sort != QUERY_SORT_NAME; i++) {
                 struct delay_summary summary;
 
-                int r = summarise_node(plan, list->nodes + i, plan->query.sort_kind, plan->sort_needs_histogram, &summary);
+                int r = summarise_for_sort(plan, list->nodes + i, &summary);
                 if (r < 0)
                         return r;
 
@@ -276,6 +273,30 @@ static int sort_nodes(const struct plan *plan, struct node_list *list) {
         }
 
         qsort(list->nodes, list->n, sizeof(*list->nodes), compare_nodes);
+        return 0;
+}
+
+static int fill_row(
+                const struct plan *plan, const struct node *node, struct cgroup_row *row, struct cgroup_subtree *subtree) {
+
+        row->cgroup = node->cgroup;
+        row->subtree = subtree;
+        if (subtree) {
+                subtree->tasks = node->tasks;
+                subtree->unaccounted_tasks = node->unaccounted_tasks;
+        }
+
+        for (enum delay_kind kind = 0; kind < DELAY_KIND_COUNT; kind++) {
+                if (!delay_kind_in(plan->query.kinds, kind))
+                        continue;
+
+                int r = summarise(plan, node->cgroup->stats[kind], true, row->delays + kind);
+                if (r < 0)
+                        return r;
+                if (subtree)
+                        delay_summary_make(&node->sums[kind].totals, &node->sums[kind].histogram, subtree->delays + kind);
+        }
+
         return 0;
 }
 
@@ -299,22 +320,17 @@ int query_cgroups(
         if (r < 0)
                 return r;
 
+        /* One block: the subtrees lie behind the rows. */
         size_t n = limit_rows(&plan, list.n);
-        rows = calloc(n ?: 1, sizeof(*rows));
+        rows = calloc(n ?: 1, sizeof(*rows) + (plan.query.recursive ? sizeof(struct cgroup_subtree) : 0));
         if (!rows)
                 return -ENOMEM;
 
+        struct cgroup_subtree *subtrees = plan.query.recursive ? (struct cgroup_subtree *) (rows + n) : NULL;
         for (size_t i = 0; i < n; i++) {
-                rows[i].cgroup = list.nodes[i].cgroup;
-                rows[i].tasks = list.nodes[i].tasks;
-                rows[i].unaccounted_tasks = list.nodes[i].unaccounted_tasks;
-
-                for (enum delay_kind kind = 0; kind < DELAY_KIND_COUNT; kind++)
-                        if (delay_kind_in(plan.query.kinds, kind)) {
-                                r = summarise_node(&plan, list.nodes + i, kind, true, rows[i].delays + kind);
-                                if (r < 0)
-                                        return r;
-                        }
+                r = fill_row(&plan, list.nodes + i, rows + i, subtrees ? subtrees + i : NULL);
+                if (r < 0)
+                        return r;
         }
 
         *ret_window_nsec = plan.window_nsec;

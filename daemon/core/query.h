@@ -31,7 +31,7 @@ struct query {
         enum delay_kind sort_kind; /* must be in kinds */
         enum query_sort sort;
         size_t limit;              /* rows; 0: all */
-        bool recursive;            /* cgroups: with the waits of their descendants */
+        bool recursive;            /* cgroups: with their subtrees, which are sorted by */
         bool only_uid;             /* tasks: those of uid alone */
         uint32_t uid;
 };
@@ -49,9 +49,15 @@ int query_parse_sort(const char *s, struct query *query, const char **ret_error)
  */
 struct cgroup_row {
         const struct cgroup *cgroup;
-        uint32_t tasks;             /* in a recursive query of the subtree, like everything else */
+        struct delay_summary delays[DELAY_KIND_COUNT]; /* of the kinds asked for, and of the cgroup alone */
+        const struct cgroup_subtree *subtree;          /* in a recursive query */
+};
+
+/* A cgroup and all below it, each counted once. */
+struct cgroup_subtree {
+        uint32_t tasks;
         uint32_t unaccounted_tasks;
-        struct delay_summary delays[DELAY_KIND_COUNT]; /* of the kinds asked for */
+        struct delay_summary delays[DELAY_KIND_COUNT];
 };
 
 struct task_row {
@@ -67,7 +73,7 @@ struct task_row {
 
 /*
  * Return 0 or -ENOMEM. The window used is stored in *ret_window_nsec; the rows are the caller's to
- * free(). Tasks are only those that waited in the window, dead ones among them.
+ * free(), subtrees with them. Tasks are only those that waited in the window, dead ones among them.
  */
 int query_cgroups(
                 const struct accounting *a,

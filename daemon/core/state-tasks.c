@@ -9,6 +9,11 @@ enum {
         TASK_SAMPLED = 1 << 2,
         TASK_UNACCOUNTED = 1 << 3,
         TASK_FORKED = 1 << 4,
+        TASK_INHERITED = 1 << 5,
+        TASK_TO_CHECK = 1 << 6,
+        TASK_DOUBTFUL = 1 << 7,
+        TASK_PROVEN = 1 << 8,
+        TASK_ALL_FLAGS = (1 << 9) - 1,
 };
 #define TASK_SIZE_MIN 5U
 
@@ -53,10 +58,16 @@ static void get_baselines(struct state_reader *r, const struct accounting *a, de
         }
 }
 
+static uint64_t flags_of(const struct task *task) {
+        return (task->is_leaving ? TASK_LEAVING : 0U) | (task->exited ? TASK_EXITED : 0U)
+                | (task->sampled ? TASK_SAMPLED : 0U) | (task->unaccounted ? TASK_UNACCOUNTED : 0U)
+                | (task->forked ? TASK_FORKED : 0U) | (task->inherited ? TASK_INHERITED : 0U)
+                | (task->to_check ? TASK_TO_CHECK : 0U) | (task->doubtful ? TASK_DOUBTFUL : 0U)
+                | (task->proven ? TASK_PROVEN : 0U);
+}
+
 static void put_task(struct state_writer *w, const struct accounting *a, const struct task *task) {
-        state_put(w, (task->is_leaving ? TASK_LEAVING : 0U) | (task->exited ? TASK_EXITED : 0U)
-                             | (task->sampled ? TASK_SAMPLED : 0U) | (task->unaccounted ? TASK_UNACCOUNTED : 0U)
-                             | (task->forked ? TASK_FORKED : 0U));
+        state_put(w, flags_of(task));
         state_put(w, task->tid);
         state_put(w, task->tgid);
         state_put(w, task->start_min_nsec);
@@ -66,6 +77,10 @@ static void put_task(struct state_writer *w, const struct accounting *a, const s
         if (task->exited)
                 return; /* that it did is all there is to know */
 
+        state_put(w, task->ppid);
+        state_put(w, task->parent_tgid);
+        state_put(w, task->forks);
+        state_put(w, task->scatters);
         state_put(w, task->uid);
         state_put(w, task->attribution);
         state_put(w, task->cgroup->key);
@@ -74,33 +89,34 @@ static void put_task(struct state_writer *w, const struct accounting *a, const s
                 state_put(w, task->run_nsec);
                 state_put(w, task->cpu_delay_nsec);
                 state_put(w, task->anchor_nsec);
+                state_put(w, task->settling);
                 put_baselines(w, a, task);
         }
 }
 
-/* Makes the entry, unless it is of a kind that cannot be. */
 static int add_task(
                 struct accounting *a, uint64_t flags, uint32_t tid, uint32_t tgid, uint64_t start_min_nsec,
                 uint64_t start_max_nsec, struct task **ret) {
 
         bool leaving = flags & TASK_LEAVING;
+        struct task *task;
 
-        if (!leaving && (flags & TASK_EXITED || task_newest(&a->tasks, tid)))
+        if (flags & TASK_EXITED && !leaving)
                 return -EBADMSG;
 
-        struct task *task = task_add(&a->tasks, 0, tid, tgid, start_min_nsec, start_max_nsec);
-        if (!task)
-                return -ENOMEM;
+        int r = task_restore(&a->tasks, tid, tgid, start_min_nsec, start_max_nsec, leaving, &task);
+        if (r < 0)
+                return r == -EEXIST ? -EBADMSG : r;
 
         task->exited = flags & TASK_EXITED;
         task->sampled = flags & TASK_SAMPLED;
         task->unaccounted = flags & TASK_UNACCOUNTED;
         task->forked = flags & TASK_FORKED;
+        task->inherited = flags & TASK_INHERITED;
+        task->to_check = flags & TASK_TO_CHECK;
+        task->doubtful = flags & TASK_DOUBTFUL;
+        task->proven = flags & TASK_PROVEN;
         task_set_cgroup(task, a->cgroups.unattributed, ATTRIBUTION_NONE);
-
-        /* A live task is the newest of its TID. */
-        if (!leaving && task_newest(&a->tasks, tid) != task)
-                return -EBADMSG;
 
         *ret = task;
         return 0;
@@ -108,6 +124,10 @@ static int add_task(
 
 static int get_details(struct state_reader *r, struct accounting *a, delay_kind_set saved_kinds, struct task *task) {
 
+        task->ppid = (uint32_t) state_get_up_to(r, UINT32_MAX);
+        task->parent_tgid = (uint32_t) state_get_up_to(r, UINT32_MAX);
+        task->forks = (uint8_t) state_get_up_to(r, UINT8_MAX);
+        task->scatters = (uint8_t) state_get_up_to(r, UINT8_MAX);
         task->uid = (uint32_t) state_get_up_to(r, UINT32_MAX);
 
         uint64_t attribution = state_get_up_to(r, ATTRIBUTION_SOURCE_COUNT - 1);
@@ -122,6 +142,7 @@ static int get_details(struct state_reader *r, struct accounting *a, delay_kind_
                 task->run_nsec = state_get(r);
                 task->cpu_delay_nsec = state_get(r);
                 task->anchor_nsec = state_get(r);
+                task->settling = state_get_up_to(r, 2);
                 get_baselines(r, a, saved_kinds, task);
         }
 
@@ -133,7 +154,7 @@ static int get_task(struct state_reader *r, struct accounting *a, delay_kind_set
         struct task *task;
         int error;
 
-        uint64_t flags = state_get_up_to(r, TASK_FORKED * 2 - 1);
+        uint64_t flags = state_get_up_to(r, TASK_ALL_FLAGS);
         uint32_t tid = (uint32_t) state_get_up_to(r, UINT32_MAX), tgid = (uint32_t) state_get_up_to(r, UINT32_MAX);
         uint64_t start_min_nsec = state_get(r), start_max_nsec = state_get(r);
         uint64_t leaving_nsec = flags & TASK_LEAVING ? state_get_up_to(r, saved_nsec) : 0;
@@ -180,10 +201,10 @@ void state_put_tasks(struct state_writer *w, const struct accounting *a) {
                 n++;
         state_put(w, n);
 
-        for (const struct task *task = a->tasks.leaving_first; task; task = task->leaving)
-                put_task(w, a, task);
         each_live(a, true, w);
         each_live(a, false, w);
+        for (const struct task *task = a->tasks.leaving_first; task; task = task->leaving)
+                put_task(w, a, task);
 }
 
 int state_get_tasks(struct state_reader *r, struct accounting *a, delay_kind_set saved_kinds, uint64_t saved_nsec) {

@@ -129,6 +129,7 @@ static void put_history(struct state_writer *w, const struct task_history *histo
         state_put(w, comm_size);
         state_put_bytes(w, history->comm, comm_size);
         state_put(w, history->cgroup->key);
+        state_put(w, history->attribution);
         state_put(w, history->gone_nsec);
         put_all_stats(w, history->stats);
 }
@@ -252,6 +253,7 @@ static int get_history(struct state_reader *r, struct accounting *a, uint64_t wr
         size_t comm_size = state_get_up_to(r, sizeof(history->comm) - 1);
         const void *comm = state_get_bytes(r, comm_size);
         uint64_t key = state_get(r);
+        history->attribution = (uint8_t) state_get_up_to(r, ATTRIBUTION_SOURCE_COUNT - 1);
         history->gone_nsec = state_get_up_to(r, written_nsec);
         if (r->bad)
                 return -EBADMSG;

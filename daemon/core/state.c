@@ -163,8 +163,8 @@ static void put_cgroup(struct state_writer *w, const struct cgroup *c) {
 }
 
 static int get_cgroup(
-                struct state_reader *r, struct cgroup_table *t, uint64_t saved_nsec, uint64_t *ret_parent_key,
-                struct cgroup **ret) {
+                struct state_reader *r, struct cgroup_table *t, uint64_t saved_nsec, uint64_t now_nsec,
+                uint64_t *ret_parent_key, struct cgroup **ret) {
 
         struct cgroup_saved saved = { .key = state_get(r) };
         struct cgroup *cgroup;
@@ -173,7 +173,7 @@ static int get_cgroup(
         uint64_t flags = state_get_up_to(r, CGROUP_EXPORTED | CGROUP_REMOVED);
         saved.exported = flags & CGROUP_EXPORTED;
         saved.added_nsec = state_get_up_to(r, saved_nsec);
-        saved.removed_nsec = flags & CGROUP_REMOVED ? state_get_up_to(r, saved_nsec) : saved_nsec;
+        saved.removed_nsec = flags & CGROUP_REMOVED ? state_get_up_to(r, saved_nsec) : now_nsec;
 
         size_t path_size = state_get_count(r, 1);
         const char *path = state_get_bytes(r, path_size);
@@ -224,7 +224,7 @@ struct link {
         uint64_t parent_key;
 };
 
-static int get_cgroups(struct state_reader *r, struct cgroup_table *t, uint64_t saved_nsec) {
+static int get_cgroups(struct state_reader *r, struct cgroup_table *t, uint64_t saved_nsec, uint64_t now_nsec) {
         size_t n = state_get_count(r, CGROUP_SIZE_MIN);
 
         if (r->bad)
@@ -235,7 +235,7 @@ static int get_cgroups(struct state_reader *r, struct cgroup_table *t, uint64_t 
                 return -ENOMEM;
 
         for (size_t i = 0; i < n; i++) {
-                int error = get_cgroup(r, t, saved_nsec, &links[i].parent_key, &links[i].cgroup);
+                int error = get_cgroup(r, t, saved_nsec, now_nsec, &links[i].parent_key, &links[i].cgroup);
                 if (error < 0)
                         return error;
         }
@@ -336,7 +336,7 @@ int state_check(
         return 0;
 }
 
-int state_decode(const void *bytes, size_t size, struct accounting *a, struct exit_feed *ret_feed) {
+int state_decode(const void *bytes, size_t size, uint64_t now_nsec, struct accounting *a, struct exit_feed *ret_feed) {
         const uint8_t *header = bytes;
 
         if (size < STATE_HEADER_SIZE || check_sizes(header, size) < 0)
@@ -351,7 +351,7 @@ int state_decode(const void *bytes, size_t size, struct accounting *a, struct ex
         if (r.bad)
                 return -EBADMSG;
 
-        int error = get_cgroups(&r, &a->cgroups, saved_nsec);
+        int error = get_cgroups(&r, &a->cgroups, saved_nsec, now_nsec);
         if (error >= 0)
                 error = state_get_tasks(&r, a, kinds, saved_nsec);
         if (error < 0)

@@ -51,10 +51,10 @@ int state_check(
 
 /*
  * Puts the counters of a state that state_check() has passed into an accounting, which is new. On an error
- * (-EBADMSG, -ENOMEM) the accounting is good for nothing but to be freed. Cgroups count as removed until they are
+ * (-EBADMSG, -ENOMEM) the accounting is good for nothing but to be freed. Cgroups count as removed now until they are
  * added again, and kinds that were not collected before begin with the next sample of each task.
  */
-int state_decode(const void *bytes, size_t size, struct accounting *a, struct exit_feed *ret_feed);
+int state_decode(const void *bytes, size_t size, uint64_t now_nsec, struct accounting *a, struct exit_feed *ret_feed);
 
 /*
  * Then adds windows and histories: of the same state, or of one that was saved before. saved_nsec is the moment of

@@ -7,6 +7,8 @@
 #include "core/accounting.h"
 #include "core/health.h"
 
+struct diagnosis;
+
 enum tristate { TRISTATE_OFF, TRISTATE_ON, TRISTATE_UNKNOWN };
 
 /* What status shows and the accounting does not know: filled by the wiring each time it is shown. */
@@ -41,6 +43,8 @@ struct view {
         struct health *health;
         uint64_t (*now_nsec)(void *userdata); /* CLOCK_BOOTTIME, or the time of the recording in a replay */
         void (*fill_status)(struct status_facts *ret, void *userdata);
+        void (*shown)(void *userdata); /* counters have been read, and are about to be shown; NULL: nobody wants to know */
+        void (*diagnose)(struct diagnosis *ret, void *userdata); /* NULL: not to be had */
         void *userdata;
         bool ready;                           /* for /-/ready */
         const double *bucket_bounds_sec;      /* Metrics.Buckets=: bounds of kept buckets, ascending, without +Inf */

@@ -139,6 +139,49 @@ struct task *task_add(
         return task;
 }
 
+int task_restore(
+                struct task_table *t,
+                uint32_t tid,
+                uint32_t tgid,
+                uint64_t start_min_nsec,
+                uint64_t start_max_nsec,
+                bool leaving,
+                struct task **ret) {
+
+        struct task *first = hash_get(&t->by_tid, tid);
+
+        if (first && !leaving)
+                return -EEXIST;
+
+        struct task *task = calloc(1, sizeof(*task) + t->n_kinds * sizeof(task->baseline[0]));
+        if (!task)
+                return -ENOMEM;
+
+        *task = (struct task) {
+                .tid = tid,
+                .tgid = tgid,
+                .start_min_nsec = start_min_nsec,
+                .start_max_nsec = start_max_nsec,
+        };
+
+        /* The one that lives stays the newest. */
+        if (first && !first->is_leaving) {
+                task->older = first->older;
+                first->older = task;
+        } else {
+                task->older = first;
+                if (hash_replace(&t->by_tid, tid, task) < 0) {
+                        free(task);
+                        return -ENOMEM;
+                }
+        }
+
+        t->n_live++;
+        count_thread(t, task, 1);
+        *ret = task;
+        return 0;
+}
+
 void task_narrow_start(struct task *task, uint64_t start_min_nsec, uint64_t start_max_nsec) {
         uint64_t min = start_min_nsec > task->start_min_nsec ? start_min_nsec : task->start_min_nsec;
         uint64_t max = start_max_nsec < task->start_max_nsec ? start_max_nsec : task->start_max_nsec;

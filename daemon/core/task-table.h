@@ -121,6 +121,19 @@ struct task *task_add(
                 uint64_t start_min_nsec,
                 uint64_t start_max_nsec);
 
+/*
+ * Makes an entry as it was before a restart: live ones first, then those that were leaving, in the order in
+ * which they left. Returns 0, -EEXIST for a second live entry of a TID, -ENOMEM.
+ */
+int task_restore(
+                struct task_table *t,
+                uint32_t tid,
+                uint32_t tgid,
+                uint64_t start_min_nsec,
+                uint64_t start_max_nsec,
+                bool leaving,
+                struct task **ret);
+
 /* Narrows the span in which the task started. */
 void task_narrow_start(struct task *task, uint64_t start_min_nsec, uint64_t start_max_nsec);
 

@@ -50,7 +50,7 @@ static void share_out(struct wait_shape *shape, uint64_t waits, uint64_t shares[
 
                 before += shape->counts[i];
                 /* Ranks below before: k with rank + k * step < before. */
-                upto = before <= rank ? 0 : (uint64_t) ceil(((double) before - rank) / step);
+                upto = (double) before <= rank ? 0 : (uint64_t) ceil(((double) before - rank) / step);
                 if (upto > waits || before == shape->waits)
                         upto = waits;
                 shares[i] = upto > given ? upto - given : 0;

@@ -229,7 +229,7 @@ static int choose_any(struct cgroup_mount *mounts, size_t n, struct cgroup_mount
 static int choose_given(
                 const char *root, struct cgroup_mount *mounts, size_t n, struct cgroup_mount **ret, int *ret_fd) {
 
-        bool v1;
+        bool v1 = false;
 
         _cleanup_close_ int fd = open_root(root, &v1);
         if (fd < 0)
@@ -254,8 +254,8 @@ static int choose_given(
 }
 
 int cgroup_mount_choose(const char *root, struct cgroup_mount *ret, int *ret_fd) {
-        struct cgroup_mount *mounts, *chosen = NULL;
-        size_t n;
+        struct cgroup_mount *mounts = NULL, *chosen = NULL;
+        size_t n = 0;
 
         int r = read_mounts(&mounts, &n);
         if (r < 0)
@@ -266,7 +266,7 @@ int cgroup_mount_choose(const char *root, struct cgroup_mount *ret, int *ret_fd)
         else
                 r = choose_any(mounts, n, &chosen, ret_fd);
 
-        if (r >= 0) {
+        if (r >= 0 && chosen) {
                 *ret = *chosen;
                 *chosen = (struct cgroup_mount) {};
         }

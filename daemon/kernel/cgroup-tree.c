@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -449,6 +450,7 @@ int cgroup_tree_rescan(struct cgroup_tree *t) {
                         return r;
         }
 
+        assert(t->root);
         t->root->generation = t->generation;
         r = scan(t, t->root);
         remove_unseen(t);

@@ -40,7 +40,7 @@ int cpu_list_parse(const char *s, struct cpu_list *ret) {
         struct cpu_list list = {};
 
         for (;;) {
-                uint32_t first, last;
+                uint32_t first = 0, last;
 
                 int r = parse_cpu(&s, &first);
                 last = first;

@@ -229,7 +229,7 @@ static bool adopt_socket(
 
 static int open_socket(struct exit_listener *l, size_t i, size_t n, const struct exit_listener_config *config) {
         struct exit_socket *s = &l->sockets[i];
-        uint32_t sequence;
+        uint32_t sequence = 0;
 
         s->netlink = nl_socket_alloc();
         if (!s->netlink)
@@ -484,6 +484,10 @@ void exit_listener_keep(struct exit_listener *l) {
 
 bool exit_listener_filtering(const struct exit_listener *l) {
         return l->filtering;
+}
+
+unsigned exit_listener_sockets(const struct exit_listener *l) {
+        return (unsigned) l->n;
 }
 
 size_t exit_listener_receive_buffer(const struct exit_listener *l) {

@@ -77,6 +77,7 @@ int exit_listener_set_filter(struct exit_listener *l, delay_kind_set filter);
 int exit_listener_set_receive_buffer(struct exit_listener *l, size_t bytes);
 
 bool exit_listener_filtering(const struct exit_listener *l);
+unsigned exit_listener_sockets(const struct exit_listener *l);
 size_t exit_listener_receive_buffer(const struct exit_listener *l); /* bytes per socket that the kernel granted */
 
 /*

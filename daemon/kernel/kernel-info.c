@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/capability.h>
 #include <signal.h>
 #include <stdio.h>
@@ -54,6 +55,19 @@ const char *kernel_release(void) {
         return kernel_names()->release;
 }
 
+/* From debugfs, which is root's, or from the copy of it that delayd.service has root make at start and reload. */
+static bool read_scheduler_features(char *buf, size_t size) {
+        const char *directory = getenv("RUNTIME_DIRECTORY");
+        char path[PATH_MAX];
+
+        if (read_start("/sys/kernel/debug/sched/features", buf, size) > 0)
+                return true;
+        if (!directory || (size_t) snprintf(path, sizeof(path), "%s/sched-features", directory) >= sizeof(path))
+                return false;
+
+        return read_start(path, buf, size) > 0;
+}
+
 enum tristate kernel_delayed_dequeue(void) {
         _cleanup_free_ char *features = malloc(4096);
         unsigned major = 0, minor = 0;
@@ -61,8 +75,7 @@ enum tristate kernel_delayed_dequeue(void) {
         if (!features)
                 return TRISTATE_UNKNOWN;
 
-        /* Where debugfs can be read it is the truth. */
-        if (read_start("/sys/kernel/debug/sched/features", features, 4096) > 0) {
+        if (read_scheduler_features(features, 4096)) {
                 if (strstr(features, "NO_DELAY_DEQUEUE"))
                         return TRISTATE_OFF;
                 if (strstr(features, "DELAY_DEQUEUE"))
@@ -76,24 +89,42 @@ enum tristate kernel_delayed_dequeue(void) {
         return major > 6 || (major == 6 && minor >= 12) ? TRISTATE_ON : TRISTATE_OFF;
 }
 
-const char *kernel_foreign_namespace(void) {
+enum tristate kernel_in_initial_namespace(const char *type) {
         /* Inode numbers of the initial namespaces: include/uapi/linux/nsfs.h and include/linux/proc_ns.h. */
         static const struct {
-                const char *path, *name;
-                ino_t initial;
-        } namespaces[] = {
-                { "/proc/self/ns/user", "user", 0xEFFFFFFDU },
-                { "/proc/self/ns/pid", "pid", 0xEFFFFFFCU },
+                const char *type;
+                ino_t number;
+        } initial[] = {
+                { "user", 0xEFFFFFFDU },
+                { "pid", 0xEFFFFFFCU },
+                { "time", 0xEFFFFFFAU },
         };
         struct stat own, first;
+        char path[64];
 
-        for (size_t i = 0; i < sizeof(namespaces) / sizeof(namespaces[0]); i++)
-                if (stat(namespaces[i].path, &own) == 0 && own.st_ino != namespaces[i].initial)
-                        return namespaces[i].name;
+        snprintf(path, sizeof(path), "/proc/self/ns/%s", type);
+        if (stat(path, &own) < 0)
+                return errno == ENOENT ? TRISTATE_ON : TRISTATE_UNKNOWN; /* the kernel has one only */
+
+        for (size_t i = 0; i < sizeof(initial) / sizeof(initial[0]); i++)
+                if (strcmp(initial[i].type, type) == 0)
+                        return own.st_ino == initial[i].number ? TRISTATE_ON : TRISTATE_OFF;
 
         /* The initial network namespace has no fixed number before Linux 6.19: compare with PID 1's. */
-        if (stat("/proc/self/ns/net", &own) == 0 && stat("/proc/1/ns/net", &first) == 0 && own.st_ino != first.st_ino)
-                return "network";
+        snprintf(path, sizeof(path), "/proc/1/ns/%s", type);
+        if (stat(path, &first) < 0)
+                return TRISTATE_UNKNOWN;
+        return own.st_ino == first.st_ino ? TRISTATE_ON : TRISTATE_OFF;
+}
+
+const char *kernel_foreign_namespace(void) {
+        static const struct {
+                const char *type, *name;
+        } needed[] = { { "user", "user" }, { "pid", "pid" }, { "net", "network" } };
+
+        for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
+                if (kernel_in_initial_namespace(needed[i].type) == TRISTATE_OFF)
+                        return needed[i].name;
 
         return NULL;
 }
@@ -112,7 +143,7 @@ static const char *status_field(const char *status, const char *name) {
 }
 
 bool kernel_have_net_admin(void) {
-        char status[4096];
+        char status[4096] = "";
 
         if (read_start("/proc/self/status", status, sizeof(status)) < 0)
                 return false;
@@ -181,7 +212,7 @@ void kernel_self_usage(struct status_facts *ret) {
         struct rlimit limit;
         unsigned long pages_virtual = 0, pages_resident = 0;
         uint64_t page_size = (uint64_t) sysconf(_SC_PAGESIZE);
-        char buf[4096];
+        char buf[4096] = "";
 
         if (getrusage(RUSAGE_SELF, &usage) == 0)
                 ret->cpu_nsec = (uint64_t) (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * NSEC_PER_SEC

@@ -16,6 +16,9 @@ const char *kernel_release(void); /* uname -r; static storage */
 /* Whether the fault of delayed dequeue can occur: Linux 6.12 and later, unless debugfs shows NO_DELAY_DEQUEUE. */
 enum tristate kernel_delayed_dequeue(void);
 
+/* Whether our namespace of a type ("user", "pid", "net", "time") is the initial one. */
+enum tristate kernel_in_initial_namespace(const char *type);
+
 /* Which of our namespaces is not the initial one: "network", "pid", "user", or NULL if all three are (or it cannot be told). */
 const char *kernel_foreign_namespace(void);
 

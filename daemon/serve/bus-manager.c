@@ -185,6 +185,24 @@ int bus_method_get_status(sd_bus_message *m, void *userdata, sd_bus_error *ret_e
         return reply_dict(m, object);
 }
 
+int bus_method_diagnose(sd_bus_message *m, void *userdata, sd_bus_error *ret_error) {
+        _cleanup_json_ struct json_object *object = NULL;
+        _cleanup_message_ sd_bus_message *reply = NULL;
+        struct bus_server *server = userdata;
+
+        int r = json_diagnosis(server->view, &object);
+        if (r == -EOPNOTSUPP)
+                return sd_bus_error_set(ret_error, SD_BUS_ERROR_NOT_SUPPORTED,
+                                        "A recording is shown: there is nothing to diagnose.");
+        if (r >= 0)
+                r = sd_bus_message_new_method_return(m, &reply);
+        if (r >= 0)
+                r = json_append_dicts(reply, json_object_object_get(object, "checks"));
+        if (r >= 0)
+                r = sd_bus_message_send(reply);
+        return r;
+}
+
 int bus_property_version(
                 sd_bus *bus,
                 const char *path,

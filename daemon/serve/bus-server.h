@@ -31,6 +31,7 @@ int bus_method_list_cgroups(sd_bus_message *m, void *userdata, sd_bus_error *ret
 int bus_method_get_histogram(sd_bus_message *m, void *userdata, sd_bus_error *ret_error);
 int bus_method_list_tasks(sd_bus_message *m, void *userdata, sd_bus_error *ret_error);
 int bus_method_get_status(sd_bus_message *m, void *userdata, sd_bus_error *ret_error);
+int bus_method_diagnose(sd_bus_message *m, void *userdata, sd_bus_error *ret_error);
 int bus_property_version(
                 sd_bus *bus,
                 const char *path,

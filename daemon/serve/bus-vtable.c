@@ -28,5 +28,11 @@ const sd_bus_vtable bus_manager_vtable[] = {
                         SD_BUS_RESULT("a{sv}", status),
                         bus_method_get_status,
                         SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD_WITH_ARGS(
+                        "Diagnose",
+                        SD_BUS_NO_ARGS,
+                        SD_BUS_RESULT("aa{sv}", checks),
+                        bus_method_diagnose,
+                        SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_VTABLE_END
 };

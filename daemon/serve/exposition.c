@@ -26,7 +26,7 @@ void exposition_label_value(struct buffer *b, const char *value) {
 
                 if (*value) {
                         buffer_add_char(b, '\\');
-                        buffer_add_char(b, *value == '\n' ? 'n' : *value);
+                        buffer_add_char(b, (char) (*value == '\n' ? 'n' : *value));
                         value++;
                 }
         }

@@ -123,5 +123,7 @@ int json_status(const struct view *view, struct json_object **ret) {
         json_add_u64(object, "cpu_nsec", facts.cpu_nsec, &failed);
         json_add_u64(object, "rss_bytes", facts.rss_bytes, &failed);
         add_raw_or_null(object, "replay", facts.replay, &failed); /* a file, or null: the kernel is watched */
+        if (view->shown)
+                view->shown(view->userdata);
         return json_finish(&object, failed, ret);
 }

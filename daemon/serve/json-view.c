@@ -36,6 +36,19 @@ static void add_delays(
         }
 }
 
+/* The cgroup and all below it: apart, so that nobody adds up what is in it already. */
+static void add_subtree(
+                struct json_object *row, const struct cgroup_subtree *subtree, delay_kind_set kinds, bool *failed) {
+
+        struct json_object *object = json_add_object(row, "subtree", failed);
+        if (!object)
+                return;
+
+        json_add_u64(object, "tasks", subtree->tasks, failed);
+        json_add_u64(object, "unaccounted_tasks", subtree->unaccounted_tasks, failed);
+        add_delays(object, subtree->delays, kinds, failed);
+}
+
 static void add_cgroup_row(struct json_object *row, const struct cgroup_row *r, delay_kind_set kinds, bool *failed) {
         const struct cgroup *cgroup = r->cgroup;
 
@@ -45,9 +58,11 @@ static void add_cgroup_row(struct json_object *row, const struct cgroup_row *r, 
         json_add_string(row, "slice", cgroup->name.slice, failed);
         json_add_string(row, "pod_uid", cgroup->name.pod_uid, failed);
         json_add_bool(row, "removed", cgroup->removed_nsec > 0, failed);
-        json_add_u64(row, "tasks", r->tasks, failed);
-        json_add_u64(row, "unaccounted_tasks", r->unaccounted_tasks, failed);
+        json_add_u64(row, "tasks", cgroup->tasks, failed);
+        json_add_u64(row, "unaccounted_tasks", cgroup->unaccounted_tasks, failed);
         add_delays(row, r->delays, kinds, failed);
+        if (r->subtree)
+                add_subtree(row, r->subtree, kinds, failed);
 }
 
 static delay_kind_set kinds_of(const struct view *view, const struct query *query) {
@@ -168,5 +183,7 @@ int json_histogram(
         json_add_u64(object, "total_nsec", totals.total_nsec, &failed);
         add_buckets(object, &histogram, &failed);
         add_quantiles(object, &summary, &failed);
+        if (recursive)
+                json_add_bool(object, "recursive", true, &failed);
         return json_finish(&object, failed, ret);
 }

@@ -20,3 +20,6 @@ int json_histogram(
                 bool recursive,
                 struct json_object **ret);
 int json_status(const struct view *view, struct json_object **ret);
+
+/* {"checks":[…]}, of core/diagnosis.h. -EOPNOTSUPP: there is nobody to diagnose. */
+int json_diagnosis(const struct view *view, struct json_object **ret);

@@ -93,5 +93,7 @@ int metrics_render(const struct view *view, char **ret, size_t *ret_size) {
 
         render_own_health(view, &facts, &b);
         render_process(&facts, &b);
+        if (view->shown)
+                view->shown(view->userdata);
         return buffer_take(&b, ret, ret_size);
 }

@@ -18,11 +18,17 @@
  *   ListCgroups(t window_nsec, s kinds, s sort, t limit, a{sv} options) -> (t window_nsec, aa{sv} cgroups)
  *           kinds: space-separated names, "" for all that are collected; the first one is sorted by.
  *           sort: "total" (also ""), "waits", "mean", "p50", "p90", "p99", "max" or "cgroup".
- *           limit: 0 for all. options: "recursive" b (cgroups with the waits of their descendants).
- *           Each kind is a nested a{sv} under its name.
+ *           limit: 0 for all. Each kind is a nested a{sv} under its name.
+ *           options: "recursive" b: each cgroup has a nested a{sv} "subtree" as well, with tasks,
+ *           unaccounted_tasks and the kinds of the cgroup and all below it, and is sorted by that. What
+ *           stands beside "subtree" is always the cgroup's alone.
  *   GetHistogram(s cgroup, s kind, t window_nsec, a{sv} options) -> (a{sv} histogram)
+ *           options: "recursive" b: of the cgroup and all below it; the reply then says so, "recursive" b.
  *           cgroup: a path or a unit name; "buckets" is an aa{sv} of le_nsec (absent in the last) and waits.
  *   ListTasks(t window_nsec, s kinds, s sort, t limit, a{sv} options) -> (t window_nsec, aa{sv} tasks)
  *           Root and the group delayd see every task, others their own.
  *   GetStatus() -> (a{sv} status)
+ *   Diagnose() -> (aa{sv} checks)
+ *           What delayd needs and how it is here: id, title, result ("ok", "warn", "fail" or "unknown"), message, and
+ *           remedy where there is one.
  */

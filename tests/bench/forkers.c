@@ -22,6 +22,7 @@ static void enter(const char *cgroup) {
         close(fd);
 }
 
+__attribute__((noreturn))
 static void forker(unsigned long children, unsigned long parallel) {
         static const struct timespec life = { .tv_nsec = 1000000 };
         unsigned long alive = 0;

@@ -101,6 +101,31 @@ static void key_delays(sd_bus_message *m, const char *kind, const struct delays 
         close_key(m);
 }
 
+/* As if a thousand waits of a millisecond were below each cgroup that waited itself. */
+static struct delays with_below(const struct delays *own) {
+        struct delays all = *own;
+
+        if (all.waits > 0) {
+                all.waits += 1000;
+                all.total += 1000000000;
+        }
+        return all;
+}
+
+static void key_subtree(sd_bus_message *m, const char *kinds, const struct row *row) {
+        const struct delays blkio = mode_is("empty") ? (struct delays) {} : with_below(&row->blkio);
+        const struct delays swapin = mode_is("empty") ? (struct delays) {} : with_below(&row->swapin);
+
+        open_key(m, "subtree", "a{sv}");
+        key_u64(m, "tasks", row->tasks + 100);
+        key_u64(m, "unaccounted_tasks", row->unaccounted);
+        if (!kinds[0] || strstr(kinds, "blkio"))
+                key_delays(m, "blkio", &blkio);
+        if (!kinds[0] || strstr(kinds, "swapin"))
+                key_delays(m, "swapin", &swapin);
+        close_key(m);
+}
+
 static void key_kinds(sd_bus_message *m, const char *kinds, const struct row *row) {
         static const struct delays none = {};
 
@@ -124,18 +149,27 @@ static uint64_t nearest_window(uint64_t nsec) {
 
 /* Reads the arguments of a list, logs them and begins the reply. */
 static int begin_list(
-                sd_bus_message *call, sd_bus_message **ret_reply, const char **ret_kinds, uint64_t *ret_limit) {
+                sd_bus_message *call,
+                sd_bus_message **ret_reply,
+                const char **ret_kinds,
+                uint64_t *ret_limit,
+                bool *ret_recursive) {
 
-        const char *sort;
+        const char *sort, *option;
         uint64_t window;
-        int r;
+        int r, recursive = false;
 
         r = sd_bus_message_read(call, "tsst", &window, ret_kinds, &sort, ret_limit);
+        if (r >= 0)
+                r = sd_bus_message_enter_container(call, 'a', "{sv}");
+        if (r >= 0)
+                r = sd_bus_message_read(call, "{sv}", &option, "b", &recursive);
         if (r < 0)
                 return r;
+        *ret_recursive = recursive;
 
-        printf("%s window=%" PRIu64 " kinds=%s sort=%s limit=%" PRIu64 "\n",
-               sd_bus_message_get_member(call), window, *ret_kinds, sort, *ret_limit);
+        printf("%s window=%" PRIu64 " kinds=%s sort=%s limit=%" PRIu64 "%s\n",
+               sd_bus_message_get_member(call), window, *ret_kinds, sort, *ret_limit, recursive ? " recursive" : "");
         fflush(stdout);
 
         if (strstr(*ret_kinds, "irq"))
@@ -158,10 +192,11 @@ static int begin_list(
 static int list_cgroups(sd_bus_message *call, void *userdata, sd_bus_error *error) {
         sd_bus_message *m = NULL;
         const char *kinds;
+        bool recursive;
         uint64_t limit;
         int r;
 
-        r = begin_list(call, &m, &kinds, &limit);
+        r = begin_list(call, &m, &kinds, &limit, &recursive);
         if (r < 0 || !m)
                 return r;
 
@@ -178,6 +213,8 @@ static int list_cgroups(sd_bus_message *call, void *userdata, sd_bus_error *erro
                 key_u64(m, "tasks", rows[i].tasks);
                 key_u64(m, "unaccounted_tasks", rows[i].unaccounted);
                 key_kinds(m, kinds, rows + i);
+                if (recursive)
+                        key_subtree(m, kinds, rows + i);
                 sd_bus_message_close_container(m);
         }
         sd_bus_message_close_container(m);
@@ -191,10 +228,11 @@ static int list_tasks(sd_bus_message *call, void *userdata, sd_bus_error *error)
         static const char *const comms[] = { "postgres", "evil\x1b]0;x\x07", "日本" };
         sd_bus_message *m = NULL;
         const char *kinds;
+        bool recursive;
         uint64_t limit;
         int r;
 
-        r = begin_list(call, &m, &kinds, &limit);
+        r = begin_list(call, &m, &kinds, &limit, &recursive);
         if (r < 0 || !m)
                 return r;
 
@@ -316,6 +354,45 @@ static int get_status(sd_bus_message *call, void *userdata, sd_bus_error *error)
         return r;
 }
 
+static void key_check(
+                sd_bus_message *m, const char *id, const char *title, const char *result, const char *message, const char *remedy) {
+
+        sd_bus_message_open_container(m, 'a', "{sv}");
+        key_text(m, "id", id);
+        key_text(m, "title", title);
+        key_text(m, "result", result);
+        key_text(m, "message", message);
+        key_text(m, "remedy", remedy);
+        sd_bus_message_close_container(m);
+}
+
+static int diagnose(sd_bus_message *call, void *userdata, sd_bus_error *error) {
+        sd_bus_message *m;
+        int r;
+
+        if (mode_is("replay"))
+                return sd_bus_reply_method_errorf(call, SD_BUS_ERROR_NOT_SUPPORTED, "A recording is shown.");
+
+        r = sd_bus_message_new_method_return(call, &m);
+        if (r < 0)
+                return r;
+
+        sd_bus_message_open_container(m, 'a', "a{sv}");
+        key_check(m, "taskstats", "Taskstats", "ok", "Version 16 of the records.", NULL);
+        if (!mode_is("empty")) {
+                key_check(m, "delay-accounting", "Delay accounting", "warn", "kernel.task_delayacct is off.",
+                          "Run 'sysctl kernel.task_delayacct=1'.");
+                key_check(m, "evil", "Evil \x1b[2J", "strange", "Evil \x1b[2J message in /a/\xe2\x80\xae.", "\x07");
+        }
+        if (mode_is("failing"))
+                key_check(m, "polling", "Problem", "fail", "Live tasks can no longer be asked for their delays.", "Restart delayd.");
+        sd_bus_message_close_container(m);
+
+        r = sd_bus_send(NULL, m, NULL);
+        sd_bus_message_unref(m);
+        return r;
+}
+
 static int reply_garbled(sd_bus_message *call, void *userdata, sd_bus_error *error) {
         return sd_bus_reply_method_return(call, "su", "hello", 7);
 }
@@ -325,6 +402,7 @@ static const sd_bus_vtable garbled_vtable[] = {
         SD_BUS_METHOD("ListCgroups", "tssta{sv}", "su", reply_garbled, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD("GetHistogram", "ssta{sv}", "su", reply_garbled, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD("GetStatus", "", "su", reply_garbled, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD("Diagnose", "", "su", reply_garbled, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_VTABLE_END,
 };
 
@@ -334,6 +412,7 @@ static const sd_bus_vtable vtable[] = {
         SD_BUS_METHOD("ListTasks", "tssta{sv}", "taa{sv}", list_tasks, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD("GetHistogram", "ssta{sv}", "a{sv}", get_histogram, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD("GetStatus", "", "a{sv}", get_status, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD("Diagnose", "", "aa{sv}", diagnose, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_VTABLE_END,
 };
 

@@ -162,6 +162,40 @@ def test_json_of_a_newer_daemon(fresh):
         assert list(row)[-1] == "flavour" and row["flavour"] == ["a", "b"]
 
 
+def test_json_of_a_tree(normal):
+    rows = normal.json("cgroups", "--tree", "--limit=3")["cgroups"]
+    assert [list(row) for row in rows] == [[*CGROUP_KEYS, "blkio", "swapin", "slice", "pod_uid", "subtree"]] * 3
+    assert [list(row["subtree"]) for row in rows] == [["tasks", "unaccounted_tasks", "blkio", "swapin"]] * 3
+    assert list(rows[0]["subtree"]["blkio"]) == DELAY_KEYS
+    assert (rows[0]["blkio"]["waits"], rows[0]["subtree"]["blkio"]["waits"]) == (4321, 5321)
+    assert all("subtree" not in row for row in normal.json("cgroups")["cgroups"])
+
+
+def test_tree(normal):
+    lines = normal.lines("cgroups", "--tree", "--kind=blkio", "--window=5m")
+    assert lines[0].split() == ["CGROUP", "TASKS", "OWN", "WAITS", "OWN", "TOTAL", "WAITS", "TOTAL", "P50", "P99", "MAX"]
+    assert lines[1].split() == ["/system.slice/postgresql.service", "112", "4321", "1min", "1s", "5321", "1min", "2s",
+                                "2.346ms", "234.6ms", "2.346s"]
+    assert "left out (--all shows them)" in lines[-1] and '"OWN" is the cgroup alone' in lines[-1]
+    # By the subtree's total, or by name; both kinds have lines of their own.
+    assert [line.split()[0] for line in normal.lines("cgroups", "--tree", "--kind=blkio", "--no-legend")][:2] == [
+        "/system.slice/postgresql.service", lines[2].split()[0]]
+    names = [line.split()[0] for line in normal.lines("cgroups", "--tree", "--kind=blkio", "--no-legend", "--all",
+                                                      "--sort=cgroup")]
+    assert len(names) == 8 and names[-1] == "(unattributed)" and names[-2].startswith("/system.slice/日本語")
+    assert [line.split()[2] for line in normal.lines("cgroups", "--tree", "--no-legend", "--limit=2")] == ["blkio", "swapin"]
+
+
+def test_a_tree_is_of_cgroups(normal):
+    for verb in "tasks", "top", "status":
+        result = normal.run(verb, "--tree")
+        assert result.returncode == 1 and "--tree is for cgroups alone" in result.stderr
+
+
+def test_a_tree_without_waits(empty):
+    assert "No task waited" in empty.lines("cgroups", "--tree")[0]
+
+
 def test_json_tasks(normal):
     reply = normal.json("tasks")
     assert list(reply) == ["window_nsec", "tasks"]
@@ -374,8 +408,8 @@ def test_options_reach_the_daemon(fresh):
 # Errors
 
 @pytest.mark.parametrize("arguments, words", [
-    ([], ["top, cgroups, tasks, histogram, status"]),
-    (["frobnicate"], ["frobnicate", "top, cgroups, tasks, histogram, status"]),
+    ([], ["top, cgroups, tasks, histogram, status, doctor"]),
+    (["frobnicate"], ["frobnicate", "top, cgroups, tasks, histogram, status, doctor"]),
     (["cgroups", "extra"], ["extra"]),
     (["histogram"], ["CGROUP|UNIT"]),
     (["cgroups", "--json=xml"], ["xml", "short, pretty or off"]),

@@ -21,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* A copy that ends where the input does, so that a sanitizer sees each byte that is read behind it. */
 static inline void *fuzz_copy(const uint8_t *data, size_t size) {
-        void *copy = malloc(size > 0 ? size : 1);
+        void *copy = calloc(1, size > 0 ? size : 1);
 
         CHECK(copy);
         if (size > 0)

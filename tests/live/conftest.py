@@ -47,6 +47,8 @@ def pytest_runtest_protocol(item):
 
 
 def pytest_configure(config):
+    # Whoever ends the run, the host gets back its switch, swap and cgroups.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     config.addinivalue_line("markers", "seconds(n): time limit of the test instead of %d s" % TEST_SECONDS)
 
 

@@ -67,7 +67,8 @@ class Bus:
 
 
 def environment(bus_address):
-    env = {key: value for key, value in os.environ.items() if key not in ("JOURNAL_STREAM", "NOTIFY_SOCKET")}
+    env = {key: value for key, value in os.environ.items()
+           if key not in ("JOURNAL_STREAM", "NOTIFY_SOCKET", "RUNTIME_DIRECTORY", "STATE_DIRECTORY")}
     env["DBUS_SYSTEM_BUS_ADDRESS"] = bus_address or "unix:path=/nonexistent/bus"
     return env
 
@@ -78,7 +79,9 @@ def delayctl(bus_address, *args, prefix=(), program=DELAYCTL, **options):
 
 
 class Daemon:
-    def __init__(self, log, bus_address, *args, port=None, prefix=(), program=DELAYD, listen=True):
+    def __init__(self, log, bus_address, *args, port=None, prefix=(), program=DELAYD, listen=True, state="none"):
+        """state: the directory in which it goes on from another's numbers, and leaves its own."""
+        args = ("--set", "State.Directory=%s" % state, *args)
         self.port = port or free_port()
         self.bus_address = bus_address
         self.log_path = log

@@ -30,7 +30,7 @@ class PassedSockets(Daemon):
         try:
             with open(log, "wb") as file:
                 self.process = subprocess.Popen(
-                    ["bash", "-c", script, "bash", DELAYD, "--bus=none", *args], env=env, pass_fds=copies,
+                    ["bash", "-c", script, "bash", DELAYD, "--bus=none", "--set", "State.Directory=none", *args], env=env, pass_fds=copies,
                     stdin=subprocess.DEVNULL, stdout=file, stderr=file)
         finally:
             for copy in copies:

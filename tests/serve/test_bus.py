@@ -122,7 +122,9 @@ def test_list_cgroups(bus, server):
                                "recursive", "b", "true")
     assert window == 3600 * 10**9
     root = next(c for c in cgroups if c["cgroup"] == "/")
-    assert root["swapin"]["waits"] == 1 and "blkio" not in root
+    assert root["swapin"]["waits"] == 0 and "blkio" not in root
+    assert root["subtree"]["swapin"]["waits"] == 1 and "blkio" not in root["subtree"]
+    assert sum(c["swapin"]["waits"] for c in cgroups if c["cgroup"][0] == "/") == 1
     assert '/we"ird\\x2d\\x0a\\xffé' in [c["cgroup"] for c in cgroups]
 
 
@@ -133,7 +135,7 @@ def test_get_histogram(bus, server):
     assert "le_nsec" not in histogram["buckets"][-1] and "le_nsec" in histogram["buckets"][0]
     assert sum(b["waits"] for b in histogram["buckets"]) == 4
     [histogram] = bus.call("GetHistogram", "ssta{sv}", "/", "blkio", "0", "1", "recursive", "b", "true")
-    assert histogram["waits"] == 11
+    assert histogram["waits"] == 11 and histogram["recursive"] is True
 
 
 def test_get_status(bus, server):
@@ -176,7 +178,7 @@ def test_own_user_sees_all_tasks(bus, server):
 @NEEDS_ROOT
 def test_others_see_their_own_tasks(bus, server):
     assert tids(bus.call(*LIST_TASKS, user=65534, group=65534, extra_groups=[])) == []
-    assert tids(bus.call(*LIST_TASKS, user=1000, group=65534, extra_groups=[])) == [99, 101]
+    assert tids(bus.call(*LIST_TASKS, user=1, group=65534, extra_groups=[])) == [99, 101]
     # Cgroups are for everyone.
     assert len(bus.call("ListCgroups", "tssta{sv}", "0", "", "", "0", "0", user=65534, group=65534, extra_groups=[])[1]) == 7
 

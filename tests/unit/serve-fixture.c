@@ -95,8 +95,9 @@ static void fill(struct fixture *f) {
         fixture_wait(f, a->cgroups.unattributed, DELAY_BLKIO, 1, NSEC_PER_MSEC);
 
         f->tasks[0] = add_task(f, 100, 0, "postgres", db, 3);
-        f->tasks[1] = add_task(f, 101, 1000, "we\"ird\n\xff", nasty, 1);
-        f->gone[0] = make_history(f, 99, 1000, "gone", again, 2);
+        /* User 1 is "daemon" everywhere; a bus does not let in a user that does not exist. */
+        f->tasks[1] = add_task(f, 101, 1, "we\"ird\n\xff", nasty, 1);
+        f->gone[0] = make_history(f, 99, 1, "gone", again, 2);
         f->gone[0]->gone_nsec = f->now_nsec;
         a->gone = (struct history_list) { .items = f->gone, .n = 1, .allocated = 1 };
 

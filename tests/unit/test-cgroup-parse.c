@@ -139,8 +139,8 @@ static void mounts_that_make_no_sense_are_left_out(void **state) {
                 "30 23 0:26 / - cgroup2 cgroup2 rw\n",
                 "30 23 0:26 / /sys/fs/cgroup rw cgroup2 cgroup2 rw\n",
                 "30 23 0:26 / /x rw - cgroup cgroup rw\n",
-                "- - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - "
-                "- - - - - - - - - - - - - - - - - - - - - - - -\n",
+                ("- - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - "
+                 "- - - - - - - - - - - - - - - - - - - - - - - -\n"),
         };
 
         for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {

@@ -67,6 +67,7 @@ static void everything_has_its_place(void **state) {
         expect(f, "/api/v1/cgroups?window=60&kind=swapin,blkio&limit=1&recursive", 200, HTTP_JSON,
                "{\"window_nsec\":60000000000,\"cgroups\":[{\"cgroup\":\"/system.slice/db.service\",");
         expect(f, "/api/v1/histogram?cgroup=db.service", 200, HTTP_JSON, "\"kind\":\"blkio\"");
+        expect(f, "/api/v1/cgroups?recursive=1", 200, HTTP_JSON, "\"subtree\":{\"tasks\":2,\"unaccounted_tasks\":1,\"blkio\":{");
         expect(f, "/api/v1/histogram?cgroup=/&recursive=true&kind=swapin&window=15m", 200, HTTP_JSON,
                "\"kind\":\"swapin\",\"window_nsec\":900000000000,\"waits\":1,");
         expect(f, "/", 200, HTTP_HTML, "<td>/system.slice/db.service</td><td>4</td><td>2.003s</td>");

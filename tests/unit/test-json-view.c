@@ -122,12 +122,12 @@ static void tasks_are_displayable(void **state) {
                 "{\"tid\":99,\"tgid\":99,\"comm\":\"gone\",\"cgroup\":\"/job\",\"alive\":false,"
                 "\"blkio\":{\"waits\":2,\"total_nsec\":2000000,\"mean_nsec\":1000000,\"p50_nsec\":1000000,"
                 "\"p90_nsec\":1000000,\"p99_nsec\":1000000,\"max_nsec\":1000000,\"rejected_waits\":0,\"without_io_waits\":0,"
-                "\"exact_waits\":2},\"uid\":1000,\"attribution\":\"cache\"},"
+                "\"exact_waits\":2},\"uid\":1,\"attribution\":\"cache\"},"
                 "{\"tid\":101,\"tgid\":null,\"comm\":\"we\\\"ird\\\\x0a\\\\xff\","
                 "\"cgroup\":\"/we\\\"ird\\\\x2d\\\\x0a\\\\xff\xc3\xa9\",\"alive\":true,"
                 "\"blkio\":{\"waits\":1,\"total_nsec\":1000000,\"mean_nsec\":1000000,\"p50_nsec\":1000000,"
                 "\"p90_nsec\":1000000,\"p99_nsec\":1000000,\"max_nsec\":1000000,\"rejected_waits\":0,\"without_io_waits\":0,"
-                "\"exact_waits\":1},\"uid\":1000,\"attribution\":\"cache\"}]}");
+                "\"exact_waits\":1},\"uid\":1,\"attribution\":\"cache\"}]}");
 }
 
 static void status_to_the_letter(void **state) {

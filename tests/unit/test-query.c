@@ -85,8 +85,8 @@ static void most_delayed_first(void **state) {
         assert_int_equal(rows[0].delays[DELAY_BLKIO].totals.total_nsec, 5 * NSEC_PER_SEC);
 
         assert_string_equal(rows[1].cgroup->display, "/system.slice/db.service");
-        assert_int_equal(rows[1].tasks, 2);
-        assert_int_equal(rows[1].unaccounted_tasks, 1);
+        assert_int_equal(rows[1].cgroup->tasks, 2);
+        assert_int_equal(rows[1].cgroup->unaccounted_tasks, 1);
         assert_int_equal(rows[1].delays[DELAY_BLKIO].totals.waits, 4);
         assert_int_equal(rows[1].delays[DELAY_BLKIO].totals.max_nsec, 2 * NSEC_PER_SEC + 1);
         assert_int_equal(rows[1].delays[DELAY_BLKIO].totals.rejected_waits, 7);
@@ -146,21 +146,42 @@ static void recursive_sums_subtrees(void **state) {
         struct cgroup_row *rows = ask(f, &(struct query) { .recursive = true, .sort = QUERY_SORT_NAME }, 7, NULL);
 
         assert_string_equal(rows[1].cgroup->display, "/");
-        assert_int_equal(rows[1].delays[DELAY_BLKIO].totals.waits, 5 + 4 + 2 + 1 + 1);
-        assert_int_equal(rows[1].delays[DELAY_BLKIO].totals.total_nsec,
+        assert_int_equal(rows[1].subtree->delays[DELAY_BLKIO].totals.waits, 5 + 4 + 2 + 1 + 1);
+        assert_int_equal(rows[1].subtree->delays[DELAY_BLKIO].totals.total_nsec,
                          5 * NSEC_PER_SEC + 2 * NSEC_PER_SEC + 1 + 3 * NSEC_PER_MSEC + 20 * NSEC_PER_MSEC +
                          250 * NSEC_PER_MSEC + NSEC_PER_MSEC);
-        assert_int_equal(rows[1].delays[DELAY_BLKIO].totals.max_nsec, 2 * NSEC_PER_SEC + 1);
-        assert_int_equal(rows[1].tasks, 2);
-        assert_int_equal(rows[1].unaccounted_tasks, 1);
+        assert_int_equal(rows[1].subtree->delays[DELAY_BLKIO].totals.max_nsec, 2 * NSEC_PER_SEC + 1);
+        assert_int_equal(rows[1].subtree->tasks, 2);
+        assert_int_equal(rows[1].subtree->unaccounted_tasks, 1);
 
         assert_string_equal(rows[4].cgroup->display, "/system.slice");
-        assert_int_equal(rows[4].delays[DELAY_BLKIO].totals.waits, 6);
-        assert_int_equal(rows[4].delays[DELAY_SWAPIN].totals.waits, 1);
+        assert_int_equal(rows[4].subtree->delays[DELAY_BLKIO].totals.waits, 6);
+        assert_int_equal(rows[4].subtree->delays[DELAY_SWAPIN].totals.waits, 1);
         assert_string_equal(rows[5].cgroup->display, "/system.slice/db.service");
+        assert_int_equal(rows[5].subtree->delays[DELAY_BLKIO].totals.waits, 4);
+
+        /* The cgroups' own numbers stay what they are, so that nobody counts twice. */
+        assert_int_equal(rows[1].delays[DELAY_BLKIO].totals.waits, 0);
+        assert_int_equal(rows[4].delays[DELAY_BLKIO].totals.waits, 2);
         assert_int_equal(rows[5].delays[DELAY_BLKIO].totals.waits, 4);
+        uint64_t own = 0;
+        for (size_t i = 1; i < 7; i++)
+                own += rows[i].delays[DELAY_BLKIO].totals.waits;
+        assert_int_equal(own, rows[1].subtree->delays[DELAY_BLKIO].totals.waits);
+
         assert_string_equal(rows[0].cgroup->display, DELAYD_CGROUP_UNATTRIBUTED);
         assert_int_equal(rows[0].delays[DELAY_BLKIO].totals.waits, 1);
+        assert_int_equal(rows[0].subtree->delays[DELAY_BLKIO].totals.waits, 1);
+        free(rows);
+
+        rows = ask(f, &(struct query) { .sort = QUERY_SORT_NAME }, 7, NULL);
+        assert_null(rows[1].subtree);
+        free(rows);
+
+        /* Sorted by what is in the subtree. */
+        rows = ask(f, &(struct query) { .recursive = true, .limit = 2 }, 2, NULL);
+        assert_string_equal(rows[0].cgroup->display, "/");
+        assert_string_equal(rows[1].cgroup->display, "/job");
         free(rows);
 }
 
@@ -202,7 +223,7 @@ static void tasks_live_and_gone(void **state) {
         assert_int_equal(rows[2].tid, 101);
         free(rows);
 
-        const struct query own = { .only_uid = true, .uid = 1000, .sort = QUERY_SORT_NAME };
+        const struct query own = { .only_uid = true, .uid = 1, .sort = QUERY_SORT_NAME };
         assert_int_equal(query_tasks(&f->accounting, f->now_nsec, &own, &window_nsec, &rows, &n), 0);
         assert_int_equal(n, 2);
         assert_string_equal(rows[0].comm, "gone");

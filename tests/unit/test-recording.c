@@ -367,6 +367,17 @@ static void damage_is_described(void **state) {
         free(file);
 }
 
+static void an_empty_block_is_damage(void **state) {
+        uint8_t file[RECORDING_FILE_HEADER_SIZE + RECORDING_BLOCK_HEADER_SIZE] = {};
+        char damage[128];
+        unsigned n;
+
+        recording_file_header(file);
+        memcpy(file + RECORDING_FILE_HEADER_SIZE, "DBLK", 4);
+        assert_int_equal(read_recording(file, sizeof(file), &n, damage), -EBADMSG);
+        assert_string_equal(damage, "block 1 has a header that makes no sense");
+}
+
 static void a_wrong_event_in_a_good_block_is_damage(void **state) {
         uint8_t file[4096], events[64] = { 1, 0, 0, 0, 200 }, *packed;
         struct recording_block block = {};
@@ -428,6 +439,7 @@ int main(void) {
                 cmocka_unit_test(every_truncation_is_noticed),
                 cmocka_unit_test(every_flipped_bit_is_noticed),
                 cmocka_unit_test(damage_is_described),
+                cmocka_unit_test(an_empty_block_is_damage),
                 cmocka_unit_test(a_wrong_event_in_a_good_block_is_damage),
                 cmocka_unit_test(files_are_recognised_by_their_beginning),
         };

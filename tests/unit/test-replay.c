@@ -385,9 +385,13 @@ static void settings_may_change(void **state) {
         start_run(&run, false);
         for (unsigned i = 0; i < 6000; i++) {
                 if (i == 3000) {
-                        run.accounting->cgroups.retention_nsec = NSEC_PER_SEC;
-                        run.accounting->cgroups.max_cgroups = 20;
-                        accounting_age(run.accounting, run.now);
+                        struct accounting_config config = run.accounting->config;
+
+                        config.retention_nsec = NSEC_PER_SEC;
+                        config.max_cgroups = 20;
+                        config.max_exported = 5;
+                        assert_int_equal(accounting_reconfigure(run.accounting, run.now, &config), 0);
+                        assert_int_equal(accounting_cgroup_added(run.accounting, run.now, 9999, 1, "/beyond"), 0);
                 }
                 one_event(&run);
         }

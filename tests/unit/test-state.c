@@ -186,7 +186,7 @@ static struct accounting *decode(const struct state_writer *w, uint64_t now, del
         struct state_meta meta;
 
         assert_int_equal(state_check(w->bytes, w->size, this_boot, now, &meta), 0);
-        assert_int_equal(state_decode(w->bytes, w->size, a, &restored), 0);
+        assert_int_equal(state_decode(w->bytes, w->size, now, a, &restored), 0);
         assert_memory_equal(&restored, &feed, sizeof(feed));
         if (meta.whole)
                 assert_int_equal(state_decode_windows(w->bytes, w->size, a, meta.saved_nsec), 0);
@@ -215,6 +215,7 @@ static void same_histories(const struct task_history *x, const struct task_histo
         assert_int_equal(x->tgid, y->tgid);
         assert_int_equal(x->uid, y->uid);
         assert_string_equal(x->comm, y->comm);
+        assert_int_equal(x->attribution, y->attribution);
         assert_int_equal(x->cgroup->key, y->cgroup->key);
         assert_int_equal(x->gone_nsec, y->gone_nsec);
         for (unsigned kind = 0; kind < DELAY_KIND_COUNT; kind++)
@@ -267,7 +268,16 @@ static void same_tasks(const struct accounting *a, const struct accounting *b, b
                         continue;
 
                 assert_int_equal(x->tgid, y->tgid);
+                assert_int_equal(x->ppid, y->ppid);
                 assert_int_equal(x->uid, y->uid);
+                assert_int_equal(x->settling, y->settling);
+                assert_int_equal(x->inherited, y->inherited);
+                assert_int_equal(x->to_check, y->to_check);
+                assert_int_equal(x->doubtful, y->doubtful);
+                assert_int_equal(x->proven, y->proven);
+                assert_int_equal(x->parent_tgid, y->parent_tgid);
+                assert_int_equal(x->forks, y->forks);
+                assert_int_equal(x->scatters, y->scatters);
                 assert_int_equal(x->threads, y->threads);
                 assert_int_equal(x->cgroup->key, y->cgroup->key);
                 assert_int_equal(x->attribution, y->attribution);
@@ -668,7 +678,7 @@ static void forged_states_do_no_harm(void **state) {
                 assert_int_equal(state_check(forged.bytes, forged.size, this_boot, now, &meta), 0);
 
                 struct accounting *a = new_accounting(DELAY_KINDS_DEFAULT);
-                int r = state_decode(forged.bytes, forged.size, a, &restored);
+                int r = state_decode(forged.bytes, forged.size, now, a, &restored);
                 if (r == 0)
                         r = state_decode_windows(forged.bytes, forged.size, a, now);
                 assert_true(r == 0 || r == -EBADMSG);

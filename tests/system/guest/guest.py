@@ -146,10 +146,6 @@ def listening(host="127.0.0.1", port=PORT):
     return True
 
 
-def api(path, port=PORT):
-    return json.loads(http("/api/v1/" + path, port=port))
-
-
 def metrics():
     """{line before the value: value}"""
     lines = [line.rsplit(" ", 1) for line in http("/metrics").splitlines() if not line.startswith("#")]
@@ -202,8 +198,12 @@ def counters():
             if name.split("{")[0].endswith(("_total", "_count", "_sum", "_bucket")) and not name.startswith("process_")}
 
 
-def keeps_counters():
+def keeps_sockets():
     return int(unit_properties("delayd.service", "NFileDescriptorStore")) > 0
+
+
+def keeps_counters():
+    return keeps_sockets() or any(Path("/var/lib/delayd").iterdir())
 
 
 def has_verb(verb):
