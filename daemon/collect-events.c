@@ -101,7 +101,8 @@ static void place_child(struct collector *c, const struct fork_event *event, uin
 }
 
 static void note_event(struct collector *c) {
-        c->last_event_nsec = collector_now();
+        c->n_fork_events++;
+        c->last_event_nsec = c->read_nsec;
         c->unannounced = 0;
 }
 
@@ -140,6 +141,7 @@ static void *memdup(const void *p, size_t size) {
 static void on_exit_record(const struct task_sample *sample, void *userdata) {
         struct collector *c = userdata;
 
+        c->n_exit_records++;
         if (c->n_pending == c->allocated_pending) {
                 size_t allocated = c->allocated_pending ? c->allocated_pending * 2 : 64;
                 struct task_sample *pending = realloc(c->pending, allocated * sizeof(*pending));
@@ -240,6 +242,7 @@ void collector_drain_forks(struct collector *c) {
                 return;
 
         own.userdata = c;
+        c->read_nsec = collector_now(); /* for all of them: more than a few milliseconds apart they are not */
         c->draining = true;
         if (proc_connector_drain(c->connector, &own) < 0)
                 c->dirty = true;

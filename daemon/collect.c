@@ -160,15 +160,11 @@ void collector_arm_poll(struct collector *c) {
         (void) sd_event_source_set_enabled(c->poll_timer, SD_EVENT_ONESHOT);
 }
 
-static int on_gathered(sd_event_source *source, uint64_t usec, void *userdata) {
-        struct collector_feed *feed = userdata;
-
-        return sd_event_source_set_enabled(feed->source, SD_EVENT_ON);
-}
-
-/* However many events there are, they do not get more than a quarter of a CPU, for each round takes them all. */
-static int on_events(sd_event_source *source, int fd, uint32_t events, void *userdata) {
-        struct collector_feed *feed = userdata;
+/*
+ * However many events there are, they do not get more than a quarter of a CPU, for each round takes them all.
+ * While there are some each time, only the timer wakes us: half as often as if the socket did too.
+ */
+static int read_feed(struct collector_feed *feed) {
         struct collector *c = feed->collector;
         uint64_t cpu = process_cpu_now();
 
@@ -177,15 +173,29 @@ static int on_events(sd_event_source *source, int fd, uint32_t events, void *use
 
         uint64_t used = process_cpu_now() - cpu, rest = used * 3, now = collector_now(), gather = feed->gather_nsec;
 
+        c->events_cpu_nsec += used;
+        if (feed->count && *feed->count == feed->counted)
+                return sd_event_source_set_enabled(feed->source, SD_EVENT_ON);
+        feed->counted = feed->count ? *feed->count : 0;
+
         if (now < c->busy_until_nsec)
                 gather = feed->busy_gather_nsec;
         else if (feed == &c->fork_feed && now - c->last_exec_nsec < EXECS_NSEC)
                 gather = EXEC_GATHER_NSEC;
 
-        c->events_cpu_nsec += used;
-        (void) sd_event_source_set_enabled(source, SD_EVENT_OFF);
+        (void) sd_event_source_set_enabled(feed->source, SD_EVENT_OFF);
         (void) sd_event_source_set_time_relative(feed->timer, (rest > gather ? rest : gather) / NSEC_PER_USEC);
         return sd_event_source_set_enabled(feed->timer, SD_EVENT_ONESHOT);
+}
+
+static int on_gathered(sd_event_source *source, uint64_t usec, void *userdata) {
+        struct collector_feed *feed = userdata;
+
+        return feed->count ? read_feed(feed) : sd_event_source_set_enabled(feed->source, SD_EVENT_ON);
+}
+
+static int on_events(sd_event_source *source, int fd, uint32_t events, void *userdata) {
+        return read_feed(userdata);
 }
 
 static int on_sweep(sd_event_source *source, uint64_t usec, void *userdata) {
@@ -218,10 +228,16 @@ static int attach_feed(
                 struct collector *c,
                 struct collector_feed *feed,
                 int fd,
+                const uint64_t *count,
                 uint64_t gather_nsec,
                 uint64_t busy_gather_nsec) {
 
-        *feed = (struct collector_feed) { .collector = c, .gather_nsec = gather_nsec, .busy_gather_nsec = busy_gather_nsec };
+        *feed = (struct collector_feed) {
+                .collector = c,
+                .count = count,
+                .gather_nsec = gather_nsec,
+                .busy_gather_nsec = busy_gather_nsec,
+        };
 
         int r = sd_event_add_io(c->event, &feed->source, fd, EPOLLIN, on_events, feed);
         if (r >= 0)
@@ -236,21 +252,22 @@ static int attach_feed(
 }
 
 int collector_attach_connector(struct collector *c) {
-        return attach_feed(c, &c->fork_feed, proc_connector_fd(c->connector), GATHER_NSEC, FORK_GATHER_BUSY_NSEC);
+        return attach_feed(c, &c->fork_feed, proc_connector_fd(c->connector), &c->n_fork_events,
+                           GATHER_NSEC, FORK_GATHER_BUSY_NSEC);
 }
 
 int collector_attach_tree(struct collector *c) {
         if (c->tree_feed.source || cgroup_tree_fd(c->tree) < 0)
                 return 0;
 
-        return attach_feed(c, &c->tree_feed, cgroup_tree_fd(c->tree), 0, 0);
+        return attach_feed(c, &c->tree_feed, cgroup_tree_fd(c->tree), NULL, 0, 0);
 }
 
 int collector_attach(struct collector *c) {
         static const uint64_t soon = 1, second = 1000000;
         int r;
 
-        r = attach_feed(c, &c->exit_feed, exit_listener_fd(c->exits), GATHER_NSEC, EXIT_GATHER_BUSY_NSEC);
+        r = attach_feed(c, &c->exit_feed, exit_listener_fd(c->exits), &c->n_exit_records, GATHER_NSEC, EXIT_GATHER_BUSY_NSEC);
         if (r >= 0 && c->connector)
                 r = collector_attach_connector(c);
         if (r >= 0)

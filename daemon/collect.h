@@ -21,6 +21,8 @@ struct saved_state;
 struct collector_feed {
         struct collector *collector;
         sd_event_source *source, *timer;
+        const uint64_t *count; /* of its events so far; NULL: not counted */
+        uint64_t counted;      /* when it was last read */
         uint64_t gather_nsec, busy_gather_nsec; /* at least; the latter while tasks are hard to follow */
 };
 
@@ -79,6 +81,8 @@ struct collector {
         bool sweep_incomplete; /* some cgroup could not be read in the sweep that runs */
         bool dirty;       /* events were lost: sweep as soon as possible */
         bool events_missed; /* some of them just now */
+        uint64_t n_fork_events, n_exit_records;
+        uint64_t read_nsec; /* CLOCK_BOOTTIME: when the connector was last read */
         uint64_t last_event_nsec, last_exec_nsec; /* CLOCK_BOOTTIME: of the connector */
         uint64_t busy_until_nsec; /* CLOCK_BOOTTIME: tasks are hard to follow until then */
         uint64_t connect_tried_nsec; /* CLOCK_BOOTTIME */
