@@ -3,17 +3,12 @@
 #include "core/diagnosis.h"
 #include "kernel/host-facts.h"
 #include "kernel/kernel-info.h"
-#include "saved-state.h"
 
 void collector_diagnose(struct collector *c, const char *state_directory, int state_error, struct diagnosis *ret) {
         struct host_texts texts;
         struct host_facts host;
         struct status_facts status;
-        const char *state_directory = NULL;
-        int state_error = 0;
 
-        if (c->state)
-                state_directory = saved_state_directory(c->state, &state_error);
         host_facts_read(&host, &texts);
         collector_fill_status(c, &status);
 

@@ -184,7 +184,6 @@ int collector_start(
                 .health = health,
                 .event = event,
                 .recorder = recorder,
-                .state = state,
                 .started_nsec = collector_now(),
         };
 

@@ -55,7 +55,6 @@ struct collector {
         int connector_error; /* why, when it was last tried */
         struct cgroup_tree *tree;
         struct recorder *recorder; /* NULL: nothing is recorded */
-        const struct saved_state *state; /* NULL: nothing is saved */
 
         struct collector_feed exit_feed, fork_feed, tree_feed;
         sd_event_source *poll_timer, *sweep_timer, *second_timer;

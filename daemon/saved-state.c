@@ -238,11 +238,6 @@ int *saved_state_sockets(struct saved_state *s) {
         return s->sockets;
 }
 
-const char *saved_state_directory(const struct saved_state *s, int *ret_error) {
-        *ret_error = s->whole.error;
-        return s->whole.directory.path;
-}
-
 /* Returns true if there is somebody who takes it. */
 static bool store(const char *name, int fd) {
         char message[96];

@@ -44,9 +44,6 @@ int *saved_state_sockets(struct saved_state *s);
 /* Gives the sockets to the descriptor store, once they are open. renewed: what is there is not to be used again. */
 void saved_state_keep_sockets(struct saved_state *s, struct exit_listener *exits, bool renewed);
 
-/* The directory that all is saved in, and why it cannot be written to (0: it can). NULL: there is none. */
-const char *saved_state_directory(const struct saved_state *s, int *ret_error);
-
 /* From now on saves. */
 int saved_state_start(struct saved_state *s, sd_event *event, struct accounting *a, struct exit_listener *exits);
 
