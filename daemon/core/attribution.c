@@ -220,7 +220,7 @@ void accounting_doubt(struct accounting *a, enum accounting_doubt doubt) {
         if (doubt == DOUBT_NONE && a->doubt == DOUBT_NONE)
                 return;
 
-        OBSERVE(a, .type = ACCOUNTING_DOUBT, .doubt = { .doubt = doubt });
+        OBSERVE(a, .type = ACCOUNTING_DOUBT, .doubt = { 0, doubt });
         a->doubt = doubt == DOUBT_LOST ? DOUBT_ALL : doubt;
 
         if (doubt == DOUBT_LOST)

@@ -56,7 +56,7 @@ static int ask(int fd, uint32_t tgid, uint32_t ppid, uint64_t *ret_id) {
 }
 
 bool cgroup_pidfd_supported(void) {
-        uint64_t id;
+        uint64_t id = 0;
 
         /* Asked of a task that certainly exists. */
         _cleanup_close_ int fd = open_pidfd((uint32_t) getpid());
@@ -97,7 +97,7 @@ static void make_known(struct cgroup_tree *t, uint32_t tid, uint64_t id) {
 }
 
 int cgroup_tree_of_task_by_pidfd(struct cgroup_tree *t, uint32_t tid, uint64_t *ret_id) {
-        uint64_t id;
+        uint64_t id = 0;
 
         if (!t->pidfd_supported)
                 return -EOPNOTSUPP;
@@ -131,7 +131,7 @@ void cgroup_tree_let_go(struct cgroup_tree *t, uint32_t tid) {
 }
 
 int cgroup_tree_hold(struct cgroup_tree *t, uint32_t tid, uint32_t tgid, uint32_t ppid, uint64_t *ret_id) {
-        uint64_t id;
+        uint64_t id = 0;
         int r;
 
         if (!t->pidfd_supported)
@@ -185,7 +185,7 @@ static int ask_ended(struct cgroup_tree *t, uint32_t tid, uint64_t *ret_id) {
 }
 
 int cgroup_tree_of_ended_task(struct cgroup_tree *t, uint32_t tid, uint64_t *ret_id, bool *ret_by_pidfd) {
-        uint64_t id;
+        uint64_t id = 0;
         int r;
 
         /* A task that exits reads as the root there. */
