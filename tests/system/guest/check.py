@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The checks, in their order, on a host where the package was installed before it was booted."""
+import contextlib
+import fnmatch
 import json
 import os
 import signal
@@ -7,10 +9,11 @@ import subprocess
 import time
 from pathlib import Path
 
+import fidelity
 import taskstats
-from guest import (COLD_FILE, HERE, NSEC_PER_SEC, Results, Skip, ask, counters, delayctl, has_verb, http,
+from guest import (COLD_FILE, HERE, NSEC_PER_SEC, Skip, ask, counters, delayctl, has_verb, http,
                    is_active, keeps_counters, keeps_sockets, listening, main_pid, make_file, metrics, output, read_slowly,
-                   reader_that_stays, remove_drop_in, row_of, rows, run, run_unit, unit_properties, wait_for_waits,
+                   reader_that_stays, remove_drop_in, results, row_of, rows, run, run_unit, unit_properties, wait_for_waits,
                    wait_ready, wait_until, write_drop_in)
 
 CAP_NET_ADMIN = 12
@@ -22,7 +25,6 @@ LONGEST_WAIT_NSEC = 20 * NSEC_PER_SEC
 
 EXPECTED = dict(word.split("=", 1) for word in Path("/proc/cmdline").read_text(encoding="ascii").split()
                 if word.startswith("delayd."))
-results = Results()
 KERNEL = tuple(int(part) for part in os.uname().release.split(".")[:2])
 
 
@@ -230,20 +232,47 @@ def fault_is_named():
         assert ("NO_DELAY_DEQUEUE" in delayctl("doctor", check=False).stdout) == faulty
 
 
+@contextlib.contextmanager
+def fault_switched_off():
+    if KERNEL >= FAULTY_FROM:
+        FEATURES.write_text("NO_DELAY_DEQUEUE", encoding="ascii")
+    try:
+        yield
+    finally:
+        if KERNEL >= FAULTY_FROM:
+            FEATURES.write_text("DELAY_DEQUEUE", encoding="ascii")
+
+
 def fault_can_be_switched_off():
     """with NO_DELAY_DEQUEUE the fault is gone, and so is the warning"""
     if KERNEL < FAULTY_FROM:
         raise Skip("Linux %d.%d has no delayed dequeue" % KERNEL)
-    FEATURES.write_text("NO_DELAY_DEQUEUE", encoding="ascii")
-    try:
+    with fault_switched_off():
         run("systemctl", "reload", "delayd.service")
         assert ask("status")["kernel"]["delayed_dequeue"] == "off"
         if has_verb("doctor"):
             assert "NO_DELAY_DEQUEUE" not in delayctl("doctor", check=False).stdout
         struck, rejected = storms("quiet", 2)
         assert struck == 0 and rejected == 0
+    run("systemctl", "reload", "delayd.service")
+    assert ask("status")["kernel"]["delayed_dequeue"] == "on"
+
+
+def quantiles_are_true():
+    """p50, p90 and p99 of a polled reader of the usual class are within a bucket of a trace of its waits"""
+    if KERNEL < FAULTY_FROM:
+        raise Skip("this is about what else the fault would spoil")
+    # Under emulation a poll costs fifty times what it does on a CPU, and 1 % does not pay for one every few ms.
+    config = Path("/etc/delayd/delayd.conf.d/budget.conf")
+    config.write_text("[Collect]\nCpuBudget=90%\n", encoding="ascii")
+    try:
+        with fault_switched_off():
+            run("systemctl", "reload", "delayd.service")
+            # It is at the mercy of what else the host does, so it may fail once.
+            if not fidelity.quantiles_within_a_bucket("direct-reader", 200):
+                assert fidelity.quantiles_within_a_bucket("direct-reader-again", 200)
     finally:
-        FEATURES.write_text("DELAY_DEQUEUE", encoding="ascii")
+        config.unlink()
         run("systemctl", "reload", "delayd.service")
 
 
@@ -372,11 +401,26 @@ def restart_loses_nothing():
     """a restart loses no exit record, and no counter goes back"""
     run(*read_slowly("before", 20))
     wait_for_waits("/system.slice/before.service", "blkio", 1)
-    before = counters()
+
+    def waits_of(cgroup):
+        row = row_of(cgroup)
+        return row["blkio"]["waits"] + row["blkio"]["rejected_waits"] if row else 0
+
+    received = ask("status")["exits"]["received"]
     with taskstats.ExitRecords() as exits:
+        reader = subprocess.Popen(read_slowly("meanwhile", 150, "--pause=50"), stdout=subprocess.PIPE)
+        wait_for_waits("/system.slice/meanwhile.service", "blkio", 1)
+        before, unattributed = counters(), waits_of("(unattributed)")
+        write_drop_in("delayd.service", "[Service]\nExecStartPre=/bin/sleep 5\n")
         restart = subprocess.Popen(["systemctl", "restart", "delayd.service"])
-        said = json.loads(output(*read_slowly("meanwhile", 20)))
+        wait_until("delayd is down", lambda: unit_properties("delayd.service", "SubState") == "start-pre")
+        # Its cgroup comes and goes while nobody looks, but its record is kept.
+        brief = json.loads(output(*read_slowly("brief", 30)))
+        assert unit_properties("delayd.service", "SubState") == "start-pre"
         assert restart.wait(30) == 0
+        remove_drop_in("delayd.service")
+        brief = exits.wait_for(brief["pid"])
+        said = json.loads(reader.communicate(timeout=60)[0])
         record = exits.wait_for(said["pid"])
     wait_ready()
     assert_continues(before)
@@ -384,13 +428,15 @@ def restart_loses_nothing():
         raise Skip("the counters continue, but this delayd keeps no sockets over a restart")
     delays = wait_for_waits("/system.slice/meanwhile.service", "blkio", record.blkio_count)["blkio"]
     assert_is_truth(delays, record, "blkio")
-    assert ask("status")["exits"]["lost"] == 0
+    assert waits_of("(unattributed)") - unattributed >= brief.blkio_count > 0
+    assert not row_of("/system.slice/brief.service")
+    exits = ask("status")["exits"]
+    assert exits["lost"] == 0 and exits["received"] > received
 
 
 def reloads():
     """systemctl reload takes over a changed configuration, and a bad one leaves the old in force"""
     drop_in = Path("/etc/delayd/delayd.conf.d/check.conf")
-    drop_in.parent.mkdir(exist_ok=True)
     pid = main_pid()
 
     def interval():
@@ -407,7 +453,6 @@ def reloads():
         assert interval() == 3 * NSEC_PER_SEC
     finally:
         drop_in.unlink()
-        drop_in.parent.rmdir()
     run("systemctl", "reload", "delayd.service")
     wait_until("the old interval", lambda: interval() == NSEC_PER_SEC)
     assert main_pid() == pid
@@ -516,6 +561,7 @@ def upgrades():
 def is_removed():
     """removed, it leaves its configuration and nothing that runs"""
     pid = main_pid()
+    Path("/etc/delayd/delayd.conf.d/retention.conf").unlink()  # not of the package
     dpkg("-r", "delayd")
     assert not Path("/proc/%d" % pid).exists() and not listening()
     assert unit_properties("delayd.service", "LoadState") in ("not-found", "masked")
@@ -555,7 +601,7 @@ def journal_is_quiet():
 
 
 CHECKS = [
-    boots_clean, starts_at_boot, one_capability, accounting_is_on, serves_http, decodes_records, is_healthy, units_verify,
+    boots_clean, starts_at_boot, quantiles_are_true, one_capability, accounting_is_on, serves_http, decodes_records, is_healthy, units_verify,
     throttled_unit, swapping_unit, long_lived_unit, removed_unit,
     fault_is_named, fault_is_kept_out, fault_can_be_switched_off, nothing_impossible,
     everybody_sees_cgroups, tasks_are_private, bus_is_guarded, locked_down,
@@ -576,7 +622,10 @@ def set_up():
 def main():
     results.run("the virtual machine can be set up", set_up)
     for check in CHECKS:
-        results.run(check.__doc__.splitlines()[0], check)
+        if fnmatch.fnmatch(check.__name__, EXPECTED["delayd.only"]):
+            results.run(check.__doc__.splitlines()[0], check)
+        if check == quantiles_are_true:
+            results.say("# not alone")
     Path("/var/tmp/journal").write_text(run("journalctl", "-b", "--no-pager", "-o", "short-monotonic").stdout,
                                         encoding="utf-8")
     os.sync()

@@ -50,6 +50,9 @@ class Results:
             self.report(True, name, " # after %.0f s, took %.1f s" % (started - STARTED, time.monotonic() - started))
 
 
+results = Results()
+
+
 def run(*command, check=True, **options):
     """Runs a command and returns the completed process, with its output as text."""
     result = subprocess.run([str(word) for word in command], text=True, timeout=120, check=False,
