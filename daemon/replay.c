@@ -10,6 +10,7 @@
 #include "kernel/kernel-info.h"
 #include "kernel/taskstats-decode.h"
 #include "log.h"
+#include "open-file.h"
 #include "recording-reader.h"
 #include "replay.h"
 
@@ -430,9 +431,13 @@ int replay_new(
                 struct recorder *recorder,
                 struct replay **ret) {
 
-        FILE *file = fopen(path, "re");
-        if (!file)
-                return log_error_errno(errno, "Cannot replay %s", path);
+        FILE *file;
+
+        int r = open_file(path, &file);
+        if (r < 0) {
+                log_error("Cannot replay %s: %s", path, open_file_error(r));
+                return r;
+        }
 
         return replay_new_from(file, path, config, health, recorder, ret);
 }
