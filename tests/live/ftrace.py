@@ -21,7 +21,7 @@ class TraceError(Exception):
 class Waits:
     """Traces the waits of a task from its making until stop()."""
 
-    def __init__(self, pid, buffer_kib=32768):
+    def __init__(self, pid, buffer_kib=131072):
         self.mounted = not (TRACEFS / "instances").exists()
         if self.mounted:
             mount = subprocess.run(["mount", "-t", "tracefs", "tracefs", TRACEFS], check=False,
