@@ -15,6 +15,9 @@ RESULTS = "/dev/ttyS1"
 COLD_FILE = "/var/tmp/cold"
 PORT = 10066
 NSEC_PER_SEC = 1_000_000_000
+# Without a TSC that the kernel trusts it takes delays with a clock that is right to a tick only.
+ROUGH_CLOCK = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource").read_text(encoding="ascii") != "tsc\n"
+CLOCK_ERROR_NSEC = 20_000_000 if ROUGH_CLOCK else 0
 STARTED = time.monotonic()
 
 
@@ -217,7 +220,7 @@ def assert_is_truth(delays, record, kind):
     if delays["rejected_waits"] == 0:
         assert delays["total_nsec"] == total
     assert delays["p50_nsec"] <= delays["p90_nsec"] <= delays["p99_nsec"] <= delays["max_nsec"]
-    assert delays["max_nsec"] <= record.etime_usec * 1000
+    assert delays["max_nsec"] <= record.etime_usec * 1000 + CLOCK_ERROR_NSEC
 
 
 def assert_healthy():
