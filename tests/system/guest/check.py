@@ -16,6 +16,8 @@ from guest import (CLOCK_ERROR_NSEC, COLD_FILE, HERE, NSEC_PER_SEC, Skip, ask, a
 CAP_NET_ADMIN = 12
 FAULTY_FROM = (6, 12)
 FEATURES = Path("/sys/kernel/debug/sched/features")
+# What the fault makes up here is more, and what clocks and an overloaded host do is less.
+STRUCK_NSEC = NSEC_PER_SEC // 50
 BLOCK_DISTANCE = 64 * 1024
 # Nothing here waits for longer, and what the kernel makes up is longer than that: it has run for so long by then.
 LONGEST_WAIT_NSEC = 20 * NSEC_PER_SEC
@@ -178,6 +180,11 @@ def storm(name):
     return records, row["blkio"]
 
 
+def excess_nsec(record):
+    """By how much a record contradicts itself: the longest blkio wait is what is left of a life."""
+    return record.blkio_total - max(record.lifetime_nsec() - record.cpu_run_virtual - record.cpu_total, 0)
+
+
 def storms(name, most):
     """Storms until the fault has struck. Returns how many tasks it struck, and how many waits were refused."""
     struck = rejected = 0
@@ -188,11 +195,14 @@ def storms(name, most):
             longest = max(record.etime_usec for record in records) * 1000 + CLOCK_ERROR_NSEC
             assert (blkio["max_nsec"] or 0) <= longest
             assert blkio["total_nsec"] <= sum(record.etime_usec * 1000 + CLOCK_ERROR_NSEC for record in records)
-            struck += sum(record.blkio_total > record.blkio_most() + CLOCK_ERROR_NSEC for record in records)
+            struck += sum(excess_nsec(record) > STRUCK_NSEC for record in records)
+            # On a busy host the kernel's own sums now and then disagree by some milliseconds; then refusing is right.
+            doubtful = sum(record.blkio_count for record in records if excess_nsec(record) > CLOCK_ERROR_NSEC)
             rejected += blkio["rejected_waits"]
             results.say("# storm %d: %d waits counted, %d refused; the kernel exceeds the possible by %.3f s at most" % (
                 number, blkio["waits"], blkio["rejected_waits"],
-                max(record.blkio_total - record.blkio_most() for record in records) / NSEC_PER_SEC))
+                max(map(excess_nsec, records)) / NSEC_PER_SEC))
+            assert blkio["rejected_waits"] <= doubtful, "waits that happened were refused"
             if struck:
                 break
     finally:
@@ -205,7 +215,7 @@ def fault_is_kept_out():
     struck, rejected = storms("storm", 4)
     assert rejected >= struck
     if KERNEL < FAULTY_FROM:
-        assert struck == 0 and rejected == 0
+        assert struck == 0
     elif not struck:
         raise Skip("the fault did not strike in 600 tasks")
 
@@ -232,8 +242,8 @@ def fault_can_be_switched_off():
         run("systemctl", "reload", "delayd.service")
         assert ask("status")["kernel"]["delayed_dequeue"] == "off"
         assert "NO_DELAY_DEQUEUE" not in delayctl("doctor", check=False).stdout
-        struck, rejected = storms("quiet", 2)
-        assert struck == 0 and rejected == 0
+        struck, _rejected = storms("quiet", 2)
+        assert struck == 0
     run("systemctl", "reload", "delayd.service")
     assert ask("status")["kernel"]["delayed_dequeue"] == "on"
 
