@@ -350,6 +350,7 @@ static int make_accounting(struct replay *r) {
                 .retention_nsec = r->settings.retention_nsec,
                 .poll_interval_nsec = r->settings.poll_interval_nsec,
                 .started_nsec = r->meta.started_monotonic_nsec,
+                .rough_clock = r->meta.rough_clock,
                 .lookup = recording_reader_is_capture(r->reader) ? NULL : lookup,
                 .pressure = recording_reader_is_capture(r->reader) ? NULL : pressure,
                 .userdata = r,
