@@ -342,6 +342,7 @@ static int feed(
                 return 0;
         parts.n = 0;
 
+        cgroup_table_begin_waiting(&a->cgroups, task->cgroup);
         stats = cgroup_stats(task->cgroup, kind);
         own = task_history_stats(task, &a->gone, sample, kind);
         if (!task->cgroup->exported)

@@ -181,6 +181,51 @@ static int update_known(struct cgroup_table *t, struct cgroup *c, const char *pa
         return 0;
 }
 
+static bool may_export(const struct cgroup_table *t, const struct cgroup *c) {
+        return !t->may_export || t->may_export(c->path, t->may_export_userdata);
+}
+
+static void set_exported(struct cgroup_table *t, struct cgroup *c, bool exported) {
+        t->exported = t->exported - c->exported + exported;
+        t->other->exported = t->other->exported || !exported;
+        t->no_quiet = t->no_quiet && !exported;
+        c->exported = exported;
+}
+
+/* An exported cgroup that never waited. */
+static struct cgroup *find_quiet(struct cgroup_table *t) {
+        if (t->no_quiet)
+                return NULL;
+
+        for (unsigned round = 0; round < 2; round++) {
+                for (struct cgroup *c; (c = hash_next(&t->by_key, &t->quiet_cursor));)
+                        if (c->exported && !is_special(t, c) && !cgroup_has_waited(c))
+                                return c;
+                t->quiet_cursor = 0;
+        }
+
+        t->no_quiet = true;
+        return NULL;
+}
+
+bool cgroup_has_waited(const struct cgroup *cgroup) {
+        for (unsigned kind = 0; kind < DELAY_KIND_COUNT; kind++)
+                if (cgroup->stats[kind])
+                        return true;
+        return false;
+}
+
+void cgroup_table_begin_waiting(struct cgroup_table *t, struct cgroup *cgroup) {
+        if (cgroup->exported || cgroup_has_waited(cgroup) || !may_export(t, cgroup))
+                return;
+
+        struct cgroup *quiet = t->exported < t->max_exported ? NULL : find_quiet(t);
+        if (quiet)
+                set_exported(t, quiet, false);
+        if (t->exported < t->max_exported)
+                set_exported(t, cgroup, true);
+}
+
 static int add_new(
                 struct cgroup_table *t,
                 uint64_t now_nsec,
@@ -208,9 +253,7 @@ static int add_new(
         }
 
         c->added_nsec = now_nsec;
-        c->exported = t->exported < t->max_exported && (!t->may_export || t->may_export(path, t->may_export_userdata));
-        t->exported += c->exported;
-        t->other->exported = t->other->exported || !c->exported;
+        set_exported(t, c, t->exported < t->max_exported && may_export(t, c));
         t->tracked++;
 
         *ret = c;
@@ -271,9 +314,7 @@ int cgroup_table_restore(struct cgroup_table *t, const struct cgroup_saved *save
 
         c->added_nsec = saved->added_nsec;
         c->removed_nsec = saved->removed_nsec;
-        c->exported = saved->exported;
-        t->exported += c->exported;
-        t->other->exported = t->other->exported || !c->exported;
+        set_exported(t, c, saved->exported);
         t->removed++;
 
         *ret = c;

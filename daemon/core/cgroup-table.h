@@ -34,7 +34,7 @@ struct cgroup {
         uint32_t unaccounted_tasks;
         uint32_t entries;        /* task table entries that point here; it is not freed before they are gone */
         uint32_t children;       /* cgroups whose parent this is; the same goes for them */
-        bool exported;           /* has its own series in /metrics; decided once, for life */
+        bool exported;           /* has its own series in /metrics; decided for life by its first wait */
 
         struct schedule_quiet *quiet; /* core/schedule.h; NULL while it has few tasks */
         struct delay_stats *stats[DELAY_KIND_COUNT]; /* NULL until the first wait */
@@ -59,6 +59,8 @@ struct cgroup_table {
         size_t tracked;          /* that exist */
         size_t removed;          /* that are kept for retention_nsec */
         size_t exported;
+        size_t quiet_cursor;     /* where to look for exported ones that never waited */
+        bool no_quiet;           /* there are none */
         uint64_t overflowed;     /* cgroups that found no place, since start */
         uint64_t aged_nsec;      /* when the windows were last aged */
 };
@@ -114,6 +116,14 @@ void cgroup_table_remove(struct cgroup_table *t, uint64_t now_nsec, uint64_t key
 
 /* Drops removed cgroups whose retention is over, and ages all windows (to give back memory). */
 void cgroup_table_age(struct cgroup_table *t, uint64_t now_nsec);
+
+/*
+ * To be called before the first wait of a cgroup is added to its stats: when all places in /metrics are taken, one
+ * that waits gets that of one that never did, whose series show nothing that could be missed.
+ */
+void cgroup_table_begin_waiting(struct cgroup_table *t, struct cgroup *cgroup);
+
+bool cgroup_has_waited(const struct cgroup *cgroup);
 
 /* The stats of one kind, made on first use. NULL when memory is short. */
 struct delay_stats *cgroup_stats(struct cgroup *cgroup, enum delay_kind kind);

@@ -522,16 +522,22 @@ static void cgroups_without_series_of_their_own(void **state) {
         struct accounting *a = *state;
         struct cgroup *b = cgroup_table_get(&a->cgroups, B);
 
-        /* Two places for three cgroups: the last has none, and its waits are counted under (other) as well. */
+        /* Two places for three cgroups: the last to wait has none, and its waits are counted under (other) as well. */
         assert_false(b->exported);
+        old_shell(a);
+        live(a, T0 + SEC, record(100, 100, 10 * SEC, T0 + SEC, 8));
+        accounting_place(a, T0, 300, 300, ROOT);
+        live(a, T0 + MSEC, record(300, 300, 10 * SEC, T0 + MSEC, 1));
+        live(a, T0 + SEC, record(300, 300, 10 * SEC, T0 + SEC, 2));
+        assert_null(a->cgroups.other->stats[DELAY_BLKIO]);
+
         accounting_place(a, T0, 200, 200, B);
         live(a, T0 + MSEC, record(200, 200, 10 * SEC, T0 + MSEC, 1));
         live(a, T0 + SEC, record(200, 200, 10 * SEC, T0 + SEC, 3));
         assert_int_equal(waits_in(a, B), 2);
         assert_int_equal(a->cgroups.other->stats[DELAY_BLKIO]->totals.waits, 2);
 
-        old_shell(a);
-        live(a, T0 + SEC, record(100, 100, 10 * SEC, T0 + SEC, 8));
+        live(a, T0 + 2 * SEC, record(100, 100, 10 * SEC, T0 + 2 * SEC, 9));
         assert_int_equal(a->cgroups.other->stats[DELAY_BLKIO]->totals.waits, 2);
 }
 

@@ -139,7 +139,7 @@ static void removed_cgroups_stay_for_the_retention(void **state) {
         assert_ptr_equal(cgroup_table_get(&t, 2), t.unattributed);
         assert_int_equal(root->children, 0);
 
-        /* The place of an exported one becomes free for new ones, not for those that had to do without. */
+        /* The place of an exported one becomes free for new ones. */
         struct cgroup *c = add(&t, RETENTION, 4, 1, "/c");
         assert_false(c->exported);
         cgroup_table_remove(&t, RETENTION, 4);
@@ -376,9 +376,65 @@ static void only_some_are_exported(void **state) {
         cgroup_table_done(&t);
 }
 
+static void begin_waiting(struct cgroup_table *t, struct cgroup *c) {
+        cgroup_table_begin_waiting(t, c);
+        assert_non_null(cgroup_stats(c, DELAY_SWAPIN));
+}
+
+static void those_that_wait_are_exported_first(void **state) {
+        struct cgroup *c[8];
+        struct cgroup_table t;
+        char path[16];
+
+        assert_int_equal(cgroup_table_init(&t, 20, 2, 0), 0);
+        t.may_export = is_service;
+        t.may_export_userdata = &is_service;
+        for (unsigned i = 0; i < 6; i++) {
+                snprintf(path, sizeof(path), "/%u.%s", i, i == 5 ? "scope" : "service");
+                c[i] = add(&t, SEC, 10 + i, 0, path);
+                assert_int_equal(c[i]->exported, i < 2);
+        }
+
+        /* It has series and keeps them. */
+        begin_waiting(&t, c[1]);
+        assert_true(c[0]->exported && c[1]->exported);
+
+        /* It takes the place of the one that never waited; which one may have none takes no place. */
+        begin_waiting(&t, c[5]);
+        assert_false(c[5]->exported);
+        assert_true(c[0]->exported);
+        begin_waiting(&t, c[2]);
+        assert_false(c[0]->exported);
+        assert_true(c[1]->exported && c[2]->exported);
+        assert_int_equal(t.exported, 2);
+
+        /* Now all that have series have waited. */
+        begin_waiting(&t, c[3]);
+        assert_false(c[3]->exported);
+        assert_true(c[1]->exported && c[2]->exported);
+
+        /* A place that becomes free is for those that did not wait without series before, a new one or not. */
+        cgroup_table_remove(&t, SEC, 11);
+        cgroup_table_remove(&t, SEC, 12);
+        cgroup_table_age(&t, 2 * SEC);
+        assert_int_equal(t.exported, 0);
+        cgroup_table_begin_waiting(&t, c[3]);
+        assert_false(c[3]->exported);
+        begin_waiting(&t, c[4]);
+        assert_true(c[4]->exported);
+        c[6] = add(&t, SEC, 20, 0, "/6.service");
+        assert_true(c[6]->exported);
+        begin_waiting(&t, c[0]);
+        assert_true(c[0]->exported && c[4]->exported);
+        assert_false(c[6]->exported);
+        assert_int_equal(t.exported, 2);
+        cgroup_table_done(&t);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(only_some_are_exported),
+                cmocka_unit_test(those_that_wait_are_exported_first),
                 cmocka_unit_test(special_entries_always_exist),
                 cmocka_unit_test(cgroups_know_their_parents_and_names),
                 cmocka_unit_test(removed_cgroups_stay_for_the_retention),
