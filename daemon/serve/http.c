@@ -14,13 +14,13 @@
 #include "cleanup.h"
 #include "log.h"
 #include "serve/http-body.h"
+#include "serve/http-clients.h"
 #include "serve/http-listen.h"
 #include "serve/http-reply.h"
 #include "serve/http.h"
 #include "serve/metrics.h"
 
 #define CONNECTIONS_MAX 64u
-#define CONNECTIONS_PER_IP_MAX 60u /* on a loopback address all clients are one: leave little to the others */
 #define CONNECTION_TIMEOUT_SEC 30u
 #define CONNECTION_MEMORY ((size_t) 32 * 1024)
 #define BODIES_MAX ((size_t) 64 * 1024 * 1024)
@@ -38,6 +38,7 @@ struct http_server {
         sd_event_source *timer;
         uint16_t port;
 
+        struct http_clients clients;
         struct http_budget budget;
 
         /* Scrapes that arrive together are sent the same text: nothing can have changed between them. */
@@ -160,6 +161,13 @@ static enum MHD_Result reply_to(
         return result;
 }
 
+static uint64_t now_usec(struct http_server *server) {
+        uint64_t usec = 0;
+
+        (void) sd_event_now(sd_event_source_get_event(server->timer), CLOCK_MONOTONIC, &usec);
+        return usec;
+}
+
 static enum MHD_Result handle_request(
                 void *userdata,
                 struct MHD_Connection *connection,
@@ -189,6 +197,7 @@ static enum MHD_Result handle_request(
                 return MHD_YES;
         }
 
+        http_clients_begin_reply(&server->clients, connection, now_usec(server));
         MHD_get_connection_values_n(connection, MHD_GET_ARGUMENT_KIND, collect_argument, &collector);
         return reply_to(server, connection, &request, collector.bad ? -EINVAL : 0);
 }
@@ -203,13 +212,22 @@ static void log_from_mhd(void *userdata, const char *format, va_list ap) {
         log_debug("HTTP: %s", text);
 }
 
-/* Not while it pauses, nor with as many connections as there may be: further clients wait in the socket's queue. */
-static bool have_room(struct http_server *server) {
+static bool is_full(struct http_server *server) {
         const union MHD_DaemonInfo *info = MHD_get_daemon_info(server->mhd, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
-        int paused = SD_EVENT_OFF;
 
-        (void) sd_event_source_get_enabled(server->accept_timer, &paused);
-        return paused == SD_EVENT_OFF && (!info || info->num_connections < CONNECTIONS_MAX);
+        return info && info->num_connections >= CONNECTIONS_MAX;
+}
+
+static bool make_room(struct http_server *server) {
+        return http_clients_drop_one(&server->clients, now_usec(server)) && MHD_run(server->mhd) == MHD_YES &&
+               !is_full(server);
+}
+
+/* Further clients wait in the socket's queue, which would wake us for ever. */
+static void pause_accepting(struct http_server *server) {
+        (void) sd_event_source_set_time_relative(server->accept_timer, ACCEPT_PAUSE_USEC);
+        (void) sd_event_source_set_enabled(server->accept_timer, SD_EVENT_ONESHOT);
+        (void) sd_event_source_set_enabled(server->accept, SD_EVENT_OFF);
 }
 
 /*
@@ -218,19 +236,15 @@ static bool have_room(struct http_server *server) {
  */
 static int run(struct http_server *server) {
         MHD_UNSIGNED_LONG_LONG timeout_ms;
-        uint64_t now_usec;
 
         if (MHD_run(server->mhd) != MHD_YES)
                 log_debug("HTTP: a round over the connections failed.");
         server->metrics = http_body_unref(server->metrics);
-        (void) sd_event_source_set_enabled(server->accept, have_room(server) ? SD_EVENT_ON : SD_EVENT_OFF);
 
         if (MHD_get_timeout(server->mhd, &timeout_ms) != MHD_YES)
                 return sd_event_source_set_enabled(server->timer, SD_EVENT_OFF);
 
-        int r = sd_event_now(sd_event_source_get_event(server->timer), CLOCK_MONOTONIC, &now_usec);
-        if (r >= 0)
-                r = sd_event_source_set_time(server->timer, now_usec + timeout_ms * (NSEC_PER_MSEC / NSEC_PER_USEC));
+        int r = sd_event_source_set_time(server->timer, now_usec(server) + timeout_ms * (NSEC_PER_MSEC / NSEC_PER_USEC));
         if (r >= 0)
                 r = sd_event_source_set_enabled(server->timer, SD_EVENT_ONESHOT);
         return r;
@@ -251,31 +265,33 @@ static bool accept_one(struct http_server *server, int fd) {
 
         int client = accept4(fd, (struct sockaddr *) &address, &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (client >= 0) {
-                /* Owns the descriptor, and closes it if there are too many of this client. */
+                /* Owns the descriptor, and closes it if it cannot take it. */
                 (void) MHD_add_connection(server->mhd, client, (const struct sockaddr *) &address, size);
                 return true;
         }
 
-        /* For want of descriptors or memory: the socket would wake us for ever. */
-        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-                (void) sd_event_source_set_time_relative(server->accept_timer, ACCEPT_PAUSE_USEC);
-                (void) sd_event_source_set_enabled(server->accept_timer, SD_EVENT_ONESHOT);
-        }
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+                pause_accepting(server);
         return errno == ECONNABORTED || errno == EINTR;
 }
 
 static int on_accept(sd_event_source *source, int fd, uint32_t events, void *userdata) {
         struct http_server *server = userdata;
 
-        for (unsigned n = 0; n < ACCEPTS_MAX && have_room(server); n++)
-                if (!accept_one(server, fd))
-                        break;
+        if (is_full(server) && !make_room(server))
+                pause_accepting(server);
+        else
+                for (unsigned n = 0; n < ACCEPTS_MAX && !is_full(server); n++)
+                        if (!accept_one(server, fd))
+                                break;
 
         return run(server);
 }
 
 static int on_accept_timer(sd_event_source *source, uint64_t usec, void *userdata) {
-        return run(userdata);
+        struct http_server *server = userdata;
+
+        return sd_event_source_set_enabled(server->accept, SD_EVENT_ON);
 }
 
 /* We accept ourselves: the library stops for good once no descriptor was left. */
@@ -284,7 +300,8 @@ static int start_mhd(struct http_server *server) {
                         MHD_USE_EPOLL | MHD_USE_ERROR_LOG | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL, handle_request, server,
                         MHD_OPTION_EXTERNAL_LOGGER, log_from_mhd, NULL,
                         MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX,
-                        MHD_OPTION_PER_IP_CONNECTION_LIMIT, CONNECTIONS_PER_IP_MAX,
+                        MHD_OPTION_NOTIFY_CONNECTION, http_clients_on_connection, &server->clients,
+                        MHD_OPTION_NOTIFY_COMPLETED, http_clients_on_completed, &server->clients,
                         MHD_OPTION_CONNECTION_TIMEOUT, CONNECTION_TIMEOUT_SEC,
                         MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY,
                         MHD_OPTION_STRICT_FOR_CLIENT, 1,

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The HTTP server as clients see it, good ones and bad ones."""
+import concurrent.futures
 import gzip
 import http.client
 import json
@@ -219,19 +220,51 @@ def test_clients_that_go_away(large):
     assert ask(large, "/-/healthy")[0].status == 200
 
 
-def test_more_connections_than_allowed(server):
-    held = [socket.create_connection(("127.0.0.1", server.ports[0]), timeout=10) for _ in range(100)]
-    time.sleep(0.3)
+@pytest.mark.parametrize("sent", [b"", b"GET /metrics HTTP/1.1\r\n", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"],
+                         ids=["silent", "half a request", "answered"])
+def test_held_connections_shut_nobody_out(server, sent):
+    """The one that was silent longest goes, and is told; the latest ones stay."""
+    held = []
+    for _ in range(100):
+        held.append(socket.create_connection(("127.0.0.1", server.ports[0]), timeout=10))
+        held[-1].sendall(sent)
+    for _ in range(5):
+        begin = time.monotonic()
+        assert ask(server, "/-/healthy")[0].status == 200
+        assert time.monotonic() - begin < 1
+
+    assert is_closed(held[0]) and not is_closed(held[-1])
     for s in held:
         s.close()
-    deadline = time.monotonic() + 10
-    while True:
-        try:
-            assert ask(server, "/-/healthy")[0].status == 200
-            break
-        except OSError:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+
+
+def is_closed(s):
+    s.settimeout(0.5)
+    try:
+        while s.recv(65536):
+            pass
+        return True
+    except ConnectionResetError:
+        return True
+    except TimeoutError:
+        return False
+
+
+def test_replies_that_are_being_read_are_not_dropped(large):
+    held = []
+    for _ in range(64):
+        held.append(socket.create_connection(("127.0.0.1", large.ports[0]), timeout=20))
+        held[-1].sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\nConnection: close\r\n\r\n")
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        health = pool.submit(ask, large, "/-/healthy")
+        for s in held:
+            answer = b""
+            while chunk := s.recv(65536):
+                answer += chunk
+            head, _, body = answer.partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200 ") or head.startswith(b"HTTP/1.1 503 "), head
+            assert body.endswith(b"\r\n0\r\n\r\n") if b"chunked" in head else head.startswith(b"HTTP/1.1 503 ")
+        assert health.result()[0].status == 200
 
 
 @pytest.mark.parametrize("request_bytes", [
