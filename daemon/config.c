@@ -68,7 +68,9 @@ static void apply(struct config_reader *reader, const char *section, const char 
         if (config_is_later_key(section, name)) {
                 if (*value)
                         log_warning("%s%s.%s= is not supported by this version, ignored.", place, section, name);
-        } else if (reader->source)
+        } else if (reader->source && !*section)
+                log_warning("%s%s= stands in no section, such as [Collect], and is ignored.", place, name);
+        else if (reader->source)
                 log_warning("%sUnknown key %s.%s=, ignored. See delayd.conf(5).", place, section, name);
         else {
                 log_fault("--set: there is no key %s.%s=. See delayd.conf(5).", section, name);

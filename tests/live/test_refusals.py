@@ -115,8 +115,9 @@ def test_nothing_in_a_file_steers_the_terminal(tmp_path):
     path.write_bytes(b"[Metrics]\n\033]0;title\007=1\nListen=\033[31mred\302\233\177\n")
     run = check_config(path)
     assert run.returncode == 1
-    assert "title" in run.stdout + (run.stderr or "") and "red" in run.stdout + (run.stderr or "")
-    assert not set(run.stdout + (run.stderr or "")) & set("\033\007\177\u009b")
+    said = run.stdout + run.stderr
+    assert "title" in said and "red" in said
+    assert not set(said) & set("\033\007\177\u009b")
 
 
 def test_a_nul_byte_is_a_fault(tmp_path):
@@ -124,7 +125,7 @@ def test_a_nul_byte_is_a_fault(tmp_path):
     path.write_bytes(b"[Collect]\nKinds=blkio\0swapin\n")
     run = check_config(path)
     assert run.returncode == 1
-    assert "%s:2" % path in run.stdout + (run.stderr or "")
+    assert "%s:2" % path in run.stdout + run.stderr
 
 
 def test_every_fault_is_named(tmp_path):
@@ -137,6 +138,15 @@ def test_every_fault_is_named(tmp_path):
     assert result.returncode == 1
     faults = {int(line.split(":")[2]) for line in result.stderr.splitlines()}
     assert faults == {1, 3, 4, 6, 8, 11}, result.stderr
+
+
+def test_a_key_in_no_section(tmp_path):
+    path = tmp_path / "delayd.conf"
+    path.write_text("[Collect\nPollInterval=1s\n", encoding="utf-8")
+    result = check_config(path)
+    assert result.returncode == 1
+    assert "%s:1: " % path in result.stderr
+    assert "%s:2: PollInterval= stands in no section" % path in result.stderr
 
 
 def test_keys_of_later_versions(tmp_path):
