@@ -11,17 +11,17 @@
 #include <systemd/sd-event.h>
 #include <unistd.h>
 
-#include "collect.h"
+#include "collect/collect.h"
 #include "config.h"
 #include "kernel/monotonic.h"
 #include "listeners.h"
 #include "log.h"
 #include "passed-fds.h"
-#include "recorder.h"
+#include "record/recorder.h"
+#include "record/replay.h"
 #include "reload.h"
-#include "replay.h"
-#include "saved-state.h"
 #include "serve/bus.h"
+#include "state/saved-state.h"
 
 /* The shortest that the kernel takes. */
 #define SLICE_NSEC 100000U

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-#include "collect.h"
+#include "collect/collect.h"
 #include "config.h"
 #include "core/health.h"
 #include "core/status.h"

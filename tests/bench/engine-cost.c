@@ -12,8 +12,8 @@
 #include <time.h>
 
 #include "config.h"
-#include "recording-reader.h"
-#include "replay.h"
+#include "record/recording-reader.h"
+#include "record/replay.h"
 
 static const char *const names[ACCOUNTING_EVENT_COUNT] = {
         [ACCOUNTING_CGROUP_ADDED] = "cgroups_added",

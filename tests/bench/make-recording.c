@@ -15,7 +15,7 @@
 #include "../unit/taskstats-encoder.h"
 #include "core/accounting.h"
 #include "kernel/taskstats-decode.h"
-#include "recorder.h"
+#include "record/recorder.h"
 
 #define START_NSEC (1000 * NSEC_PER_SEC)
 #define FIRST_CGROUP 100U

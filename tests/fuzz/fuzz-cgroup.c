@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "anonymize.h"
 #include "core/cgroup-name.h"
 #include "core/cgroup-table.h"
 #include "core/text.h"
 #include "fuzz.h"
 #include "kernel/cgroup-tree-internal.h"
+#include "record/anonymize.h"
 
 /* Names and paths of cgroups, and the files of /proc that tell them. */
 

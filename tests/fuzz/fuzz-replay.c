@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "fuzz.h"
-#include "recording.h"
+#include "record/recording.h"
 #include "replay-input.h"
 
 /* The events of a recording, in a block whose checksum is right. */

@@ -5,7 +5,7 @@
 
 #include "core/query.h"
 #include "fuzz.h"
-#include "replay.h"
+#include "record/replay.h"
 
 /* Replays a file to its end and asks for everything that a client could. */
 

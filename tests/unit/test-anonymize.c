@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "anonymize.h"
 #include "core/cgroup-name.h"
+#include "record/anonymize.h"
 
 /* The first and other of the 64 vectors in the authors' reference implementation: key 00 01 … 0f, input 00 01 … */
 static void siphash_is_the_authors(void **state) {

@@ -12,8 +12,8 @@
 #include <cmocka.h>
 
 #include "bytes.h"
-#include "recording-reader.h"
-#include "recording.h"
+#include "record/recording-reader.h"
+#include "record/recording.h"
 
 #define N_BLOCKS 3U
 #define N_EVENTS (ACCOUNTING_EVENT_COUNT + 4U) /* of sample_events(), END left out */

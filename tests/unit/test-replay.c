@@ -20,8 +20,8 @@
 #include "core/accounting.h"
 #include "core/query.h"
 #include "kernel/taskstats-decode.h"
-#include "recorder.h"
-#include "replay.h"
+#include "record/recorder.h"
+#include "record/replay.h"
 #include "taskstats-encoder.h"
 
 #define T0 (1000 * NSEC_PER_SEC)

@@ -7,7 +7,7 @@
 #include <zlib.h>
 
 #include "cleanup.h"
-#include "recording.h"
+#include "record/recording.h"
 
 /* Like PNG's: it shows when a transfer has changed line ends or cut the eighth bit. */
 static const uint8_t magic[8] = { 0x89, 'D', 'L', 'Y', 'D', '\r', '\n', 0x1a };

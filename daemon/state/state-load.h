@@ -7,7 +7,7 @@
 #include "core/accounting.h"
 #include "core/exit-feed.h"
 #include "core/state.h"
-#include "state-file.h"
+#include "state/state-file.h"
 
 /*
  * Chooses among saved states: the newest counters, and the newest windows that are not newer than these. What

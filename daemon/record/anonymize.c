@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "anonymize.h"
+#include "record/anonymize.h"
 
 #define HASH_DIGITS 16U
 

@@ -7,7 +7,7 @@
 #include "core/text.h"
 #include "kernel/monotonic.h"
 #include "log.h"
-#include "state-load.h"
+#include "state/state-load.h"
 
 _Static_assert(sizeof(sd_id128_t) == STATE_BOOT_ID_SIZE, "a boot id is that long");
 

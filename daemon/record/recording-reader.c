@@ -9,7 +9,7 @@
 #include <sys/types.h>
 
 #include "cleanup.h"
-#include "recording-reader.h"
+#include "record/recording-reader.h"
 
 #define MESSAGE_MAX 65536U
 

@@ -9,10 +9,10 @@
 
 #include <delayd/limits.h>
 
-#include "anonymize.h"
 #include "cleanup.h"
 #include "log.h"
-#include "recorder.h"
+#include "record/anonymize.h"
+#include "record/recorder.h"
 
 /* A block is written when it is full or this old: so much is lost when the daemon is killed. */
 #define BLOCK_AGE_NSEC NSEC_PER_SEC

@@ -8,7 +8,7 @@
 #include "core/health.h"
 #include "core/status.h"
 #include "kernel/taskstats-decode.h"
-#include "recording.h"
+#include "record/recording.h"
 
 /*
  * Writes all that goes into an accounting to a file (recording.h). What cannot be written ends the

@@ -14,9 +14,9 @@
 #include "core/state.h"
 #include "kernel/monotonic.h"
 #include "log.h"
-#include "saved-state.h"
-#include "state-file.h"
-#include "state-load.h"
+#include "state/saved-state.h"
+#include "state/state-file.h"
+#include "state/state-load.h"
 
 #define NAME_STATE "state"
 #define NAME_COUNTERS "counters"

@@ -9,7 +9,7 @@
 #include "core/accounting.h"
 #include "core/health.h"
 #include "core/status.h"
-#include "recorder.h"
+#include "record/recorder.h"
 
 /*
  * Feeds an accounting from a recording, or from a capture of taskstats messages, in place of the kernel.

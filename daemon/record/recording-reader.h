@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "recording.h"
+#include "record/recording.h"
 
 /*
  * Reads a recording from a stream, event by event, or a capture: taskstats messages back to back as they

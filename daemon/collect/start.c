@@ -8,12 +8,12 @@
 
 #include <delayd/limits.h>
 
-#include "collect-internal.h"
+#include "collect/collector.h"
 #include "kernel/kernel-info.h"
 #include "kernel/pressure.h"
 #include "log.h"
-#include "recorder.h"
-#include "saved-state.h"
+#include "record/recorder.h"
+#include "state/saved-state.h"
 
 /* The kernel sends the record before the child can be reaped; this is for a machine that swaps. */
 #define SELF_TEST_TIMEOUT_NSEC (5 * NSEC_PER_SEC)

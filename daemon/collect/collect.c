@@ -6,12 +6,12 @@
 
 #include <delayd/limits.h>
 
-#include "collect-internal.h"
-#include "collect.h"
+#include "collect/collect.h"
+#include "collect/collector.h"
 #include "kernel/kernel-info.h"
 #include "kernel/monotonic.h"
 #include "log.h"
-#include "recorder.h"
+#include "record/recorder.h"
 
 /*
  * After a first record, which is read at once, further ones are gathered for this long: a wake-up for each

@@ -17,7 +17,7 @@
 #include "cleanup.h"
 #include "core/state.h"
 #include "kernel/monotonic.h"
-#include "state-file.h"
+#include "state/state-file.h"
 
 #define NAME_SIZE 64
 #define LOCK_RETRY_USEC 20000

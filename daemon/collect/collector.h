@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-#include "collect.h"
+#include "collect/collect.h"
 
 /*
- * Shared by the files of the collector: collect.c (polls and timers), collect-events.c (events, in order),
- * collect-sweep.c (cgroups), collect-loss.c (what did not arrive), collect-start.c (start, checks, status).
+ * Shared by the files of the collector: collect.c (polls and timers), events.c (events, in order),
+ * sweep.c (cgroups), loss.c (what did not arrive), start.c (start, checks, status).
  */
 
 void collector_problem(

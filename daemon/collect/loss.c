@@ -6,7 +6,7 @@
 #include <delayd/limits.h>
 
 #include "cleanup.h"
-#include "collect-internal.h"
+#include "collect/collector.h"
 #include "kernel/monotonic.h"
 #include "kernel/processes.h"
 #include "log.h"

@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collect-internal.h"
+#include "collect/collector.h"
 #include "kernel/kernel-info.h"
 #include "kernel/monotonic.h"
-#include "recorder.h"
+#include "record/recorder.h"
 
 /*
  * Forks, execs, exits and moves come through sockets of their own, so that their order has to be made again.

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collect-internal.h"
+#include "collect/collector.h"
 
 static void on_added(uint64_t id, uint64_t parent_id, const char *path, void *userdata) {
         struct collector *c = userdata;

@@ -11,8 +11,8 @@
 #include "kernel/taskstats-decode.h"
 #include "log.h"
 #include "open-file.h"
-#include "recording-reader.h"
-#include "replay.h"
+#include "record/recording-reader.h"
+#include "record/replay.h"
 
 #define EVENTS_PER_STEP 4096U
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "collect-internal.h"
+#include "collect/collector.h"
 #include "core/diagnosis.h"
 #include "kernel/host-facts.h"
 #include "kernel/kernel-info.h"
