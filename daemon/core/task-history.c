@@ -75,7 +75,7 @@ struct delay_stats *task_history_stats(
         task_history_set_cgroup(history, task->cgroup);
         history->attribution = task->attribution;
 
-        if (!history->stats[kind] && delay_stats_new(&history->stats[kind]) < 0)
+        if (!history->stats[kind] && delay_stats_new_windows(&history->stats[kind]) < 0)
                 return NULL;
         return history->stats[kind];
 }
@@ -100,24 +100,48 @@ static uint64_t total_delay(const struct task_history *history) {
         return sum;
 }
 
-static int compare_nsec(const void *a, const void *b) {
-        const uint64_t *x = a, *y = b;
+/* The k-th smallest, in time linear in n. Changes the order. */
+static uint64_t select_nsec(uint64_t values[], size_t n, size_t k) {
+        size_t first = 0, last = n - 1;
 
-        return (*x > *y) - (*x < *y);
+        while (first < last) {
+                uint64_t pivot = values[first + (last - first) / 2];
+                size_t i = first, j = last;
+
+                for (;; i++, j--) {
+                        while (values[i] < pivot)
+                                i++;
+                        while (values[j] > pivot)
+                                j--;
+                        if (i >= j)
+                                break;
+
+                        uint64_t swapped = values[i];
+                        values[i] = values[j];
+                        values[j] = swapped;
+                }
+
+                /* Up to j nothing is above the pivot, and behind it nothing below. */
+                if (k <= j)
+                        last = j;
+                else
+                        first = j + 1;
+        }
+
+        return values[k];
 }
 
 /* Drops the half with the smaller delays; keeps the order of the rest. */
 static void drop_half(struct history_list *list) {
-        uint64_t *sorted = calloc(list->n, sizeof(*sorted));
+        uint64_t *delays = malloc(list->n * sizeof(*delays));
         uint64_t median = UINT64_MAX;
         size_t kept = 0;
 
-        if (sorted) {
+        if (delays) {
                 for (size_t i = 0; i < list->n; i++)
-                        sorted[i] = total_delay(list->items[i]);
-                qsort(sorted, list->n, sizeof(*sorted), compare_nsec);
-                median = sorted[list->n / 2];
-                free(sorted);
+                        delays[i] = total_delay(list->items[i]);
+                median = select_nsec(delays, list->n, list->n / 2);
+                free(delays);
         }
 
         /* Among equals the newer half goes on. */
