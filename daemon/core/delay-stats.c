@@ -188,41 +188,37 @@ int delay_stats_new_windows(struct delay_stats **ret) {
         return r;
 }
 
+void delay_stats_done(struct delay_stats *stats) {
+        for (unsigned tier = 0; tier < DELAY_TIER_COUNT; tier++)
+                tier_done(stats, &stats->tiers[tier]);
+        histogram_free(&stats->histogram);
+}
+
 struct delay_stats *delay_stats_free(struct delay_stats *stats) {
         if (stats) {
-                for (unsigned tier = 0; tier < DELAY_TIER_COUNT; tier++)
-                        tier_done(stats, &stats->tiers[tier]);
-                histogram_free(&stats->histogram);
+                delay_stats_done(stats);
                 free(stats);
         }
         return NULL;
 }
 
-/* Adds to the cumulative numbers and to the current slot, or to neither. */
-static int account(
-                struct delay_stats *stats,
-                uint64_t now_nsec,
-                unsigned bucket,
-                const struct delay_totals *added) {
-
-        struct delay_slot *slot;
-
+/* The slot for what happens now: as tier_slot(). */
+static int current_slot(struct delay_stats *stats, uint64_t now_nsec, struct delay_slot **ret) {
         delay_stats_age(stats, now_nsec);
+        return tier_slot(stats, 0, aligned(stats->latest_nsec, 0), ret);
+}
 
-        int r = tier_slot(stats, 0, aligned(stats->latest_nsec, 0), &slot);
+/* Adds to the cumulative numbers and to the current slot, or to neither. */
+static int account(struct delay_stats *stats, struct delay_slot *slot, unsigned bucket, const struct delay_totals *added) {
+        int r = stats->windows_only ? 0 : histogram_add_to_bucket(&stats->histogram, bucket, added->waits);
+
         if (r < 0)
                 return r;
-        bool slot_is_new = r > 0;
 
-        r = stats->windows_only ? 0 : histogram_add_to_bucket(&stats->histogram, bucket, added->waits);
-        if (r >= 0) {
-                r = delay_slot_add(slot, bucket, added);
-                if (r < 0 && !stats->windows_only)
-                        stats->histogram.counts[bucket - stats->histogram.first] -= added->waits;
-        }
+        r = delay_slot_add(slot, bucket, added);
         if (r < 0) {
-                if (slot_is_new) /* the current slot is the last one */
-                        tier_drop(stats, 0, stats->tiers[0].n - 1U, 1);
+                if (!stats->windows_only)
+                        stats->histogram.counts[bucket - stats->histogram.first] -= added->waits;
                 return r;
         }
 
@@ -230,11 +226,11 @@ static int account(
         return 0;
 }
 
-int delay_stats_add(struct delay_stats *stats, uint64_t now_nsec, const struct delay_batch *batch) {
+static int account_batch(struct delay_stats *stats, struct delay_slot *slot, const struct delay_batch *batch) {
         if (batch->waits == 0)
-                return account(stats, now_nsec, 0, &(struct delay_totals) { .total_nsec = batch->total_nsec });
+                return account(stats, slot, 0, &(struct delay_totals) { .total_nsec = batch->total_nsec });
 
-        uint64_t nsec = rounded_mean(batch->total_nsec, batch->waits);
+        uint64_t nsec = batch->waits == 1 ? batch->total_nsec : rounded_mean(batch->total_nsec, batch->waits);
         struct delay_totals added = {
                 .waits = batch->waits,
                 .total_nsec = batch->total_nsec,
@@ -244,14 +240,39 @@ int delay_stats_add(struct delay_stats *stats, uint64_t now_nsec, const struct d
                 .without_io_waits = batch->without_io ? batch->waits : 0,
         };
 
-        return account(stats, now_nsec, histogram_bucket_of(nsec), &added);
+        return account(stats, slot, histogram_bucket_of(nsec), &added);
+}
+
+int delay_stats_add_all(
+                struct delay_stats *stats, uint64_t now_nsec, const struct delay_batch batches[], size_t n, uint64_t rejected) {
+
+        struct delay_slot *slot;
+        size_t done = 0;
+
+        if (n == 0 && rejected == 0)
+                return 0;
+
+        int r = current_slot(stats, now_nsec, &slot);
+        if (r < 0)
+                return r;
+        bool slot_is_new = r > 0;
+
+        for (r = 0; done < n && (r = account_batch(stats, slot, &batches[done])) >= 0; done++)
+                ;
+        if (r >= 0 && rejected > 0)
+                r = account(stats, slot, 0, &(struct delay_totals) { .rejected_waits = rejected });
+
+        if (r < 0 && slot_is_new && done == 0) /* the current slot is the last one */
+                tier_drop(stats, 0, stats->tiers[0].n - 1U, 1);
+        return r;
+}
+
+int delay_stats_add(struct delay_stats *stats, uint64_t now_nsec, const struct delay_batch *batch) {
+        return delay_stats_add_all(stats, now_nsec, batch, 1, 0);
 }
 
 int delay_stats_reject(struct delay_stats *stats, uint64_t now_nsec, uint64_t waits) {
-        if (waits == 0)
-                return 0;
-
-        return account(stats, now_nsec, 0, &(struct delay_totals) { .rejected_waits = waits });
+        return delay_stats_add_all(stats, now_nsec, NULL, 0, waits);
 }
 
 int delay_stats_fill(
@@ -266,8 +287,6 @@ int delay_stats_fill(
         if (totals->waits == 0 && totals->total_nsec == 0 && totals->rejected_waits == 0)
                 return 0;
 
-        delay_stats_age(stats, now_nsec);
-
         while (end > 0 && counts[end - 1] == 0)
                 end--;
         while (first < end && counts[first] == 0)
@@ -276,7 +295,7 @@ int delay_stats_fill(
         if (r < 0)
                 return r;
 
-        r = tier_slot(stats, 0, aligned(stats->latest_nsec, 0), &slot);
+        r = current_slot(stats, now_nsec, &slot);
         if (r >= 0) {
                 bool slot_is_new = r > 0;
 

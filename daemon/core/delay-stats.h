@@ -52,10 +52,15 @@ struct delay_stats {
 int delay_stats_new(struct delay_stats **ret);
 int delay_stats_new_windows(struct delay_stats **ret); /* without the cumulative histogram */
 struct delay_stats *delay_stats_free(struct delay_stats *stats); /* returns NULL; NULL is fine */
+void delay_stats_done(struct delay_stats *stats); /* the same for one that is part of something else */
 
 /* Return -ENOMEM and change nothing when memory is short. */
 int delay_stats_add(struct delay_stats *stats, uint64_t now_nsec, const struct delay_batch *batch);
 int delay_stats_reject(struct delay_stats *stats, uint64_t now_nsec, uint64_t waits);
+
+/* Both, with one look for the slot. On -ENOMEM the first of them may have been added. */
+int delay_stats_add_all(
+                struct delay_stats *stats, uint64_t now_nsec, const struct delay_batch batches[], size_t n, uint64_t rejected);
 
 /*
  * Puts waits into the windows alone, where they are missing, as of this moment. totals says of them what counts
