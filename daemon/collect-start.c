@@ -161,6 +161,7 @@ static void begin_recording(struct collector *c) {
                 .kinds = c->accounting->config.kinds,
                 .taskstats_version = taskstats_client_version(c->client),
                 .layout = (uint8_t) taskstats_client_layout(c->client),
+                .rough_clock = c->accounting->config.rough_clock,
                 .daemon_version = DELAYD_VERSION,
                 .kernel_release = kernel_release(),
                 .cgroup_hierarchy = cgroup_tree_description(c->tree),
@@ -201,6 +202,7 @@ int collector_start(
                 /* Where the kernel's blkio totals can be believed there is nothing to witness. */
                 .pressure = kernel_delayed_dequeue() == TRISTATE_OFF ? NULL : read_pressure,
                 .n_cpus = (unsigned) sysconf(_SC_NPROCESSORS_CONF),
+                .rough_clock = kernel_clock_is_rough(),
                 .userdata = c,
         };
         c->aged_nsec = accounting.started_nsec + TASK_LEAVING_NSEC; /* nothing that started before was accounted here */

@@ -11,6 +11,7 @@
 #include "config-keys.h"
 #include "config.h"
 #include "log.h"
+#include "open-file.h"
 
 /* What the operator is shown of a reload that failed, beside the log. */
 static char first_fault[384];
@@ -126,6 +127,10 @@ static char *read_line(char *buf, int size, void *stream) {
                 return NULL;
 
         reader->line++;
+        if (strlen(reader->text) < (size_t) n) {
+                log_fault("%s:%u: There is a NUL byte in this line.", reader->source, reader->line);
+                reader->result = -EINVAL;
+        }
         const char *begin = reader->text;
         if (reader->line == 1 && strncmp(begin, "\xEF\xBB\xBF", 3) == 0)
                 begin += 3;
@@ -143,20 +148,18 @@ static char *read_line(char *buf, int size, void *stream) {
         return buf;
 }
 
-static int cannot_read(const char *path, int error) {
-        log_fault("Cannot read the configuration %s: %s", path, strerror(error));
-        return -error;
+static int cannot_read(const char *path, int r) {
+        log_fault("Cannot read the configuration %s: %s", path, open_file_error(r));
+        return r;
 }
 
 static int read_file(struct config *config, const char *path, bool required) {
         struct config_reader reader = { .config = config, .source = path };
-        _cleanup_fclose_ FILE *file = fopen(path, "re");
+        _cleanup_fclose_ FILE *file = NULL;
 
-        if (!file) {
-                if (errno == ENOENT && !required)
-                        return 0;
-                return cannot_read(path, errno);
-        }
+        int r = open_file(path, &file);
+        if (r < 0)
+                return r == -ENOENT && !required ? 0 : cannot_read(path, r);
 
         reader.file = file;
         int line = ini_parse_stream(read_line, &reader, on_key, &reader);
@@ -167,7 +170,7 @@ static int read_file(struct config *config, const char *path, bool required) {
                 return -EINVAL;
         }
         if (ferror(file))
-                return cannot_read(path, EIO);
+                return cannot_read(path, -EIO);
 
         return reader.result;
 }
@@ -188,7 +191,7 @@ static int read_drop_ins(struct config *config, const char *path) {
 
         int n = scandir(directory, &entries, is_drop_in, alphasort);
         if (n < 0)
-                return errno == ENOENT ? 0 : cannot_read(directory, errno);
+                return errno == ENOENT ? 0 : cannot_read(directory, -errno);
 
         for (int i = 0; i < n; i++) {
                 _cleanup_free_ char *file = NULL;

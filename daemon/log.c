@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "core/text.h"
 #include "log.h"
 
 static bool to_journal;
@@ -77,16 +78,22 @@ bool log_is_heard(void) {
 }
 
 int log_message(int priority, int error, const char *format, ...) {
-        char text[2048];
+        _cleanup_free_ char *shown = NULL;
+        char raw[2048];
+        const char *text;
         va_list ap;
 
         va_start(ap, format);
-        int n = vsnprintf(text, sizeof(text), format, ap);
+        int n = vsnprintf(raw, sizeof(raw), format, ap);
         va_end(ap);
 
         error = error < 0 ? -error : error;
-        if (error && n >= 0 && (size_t) n < sizeof(text))
-                snprintf(text + n, sizeof(text) - (size_t) n, ": %s", strerror(error));
+        if (error && n >= 0 && (size_t) n < sizeof(raw))
+                snprintf(raw + n, sizeof(raw) - (size_t) n, ": %s", strerror(error));
+
+        /* What files and clients hold is told, too: it must neither steer a terminal nor begin a line of its own. */
+        shown = text_display(raw, strlen(raw));
+        text = shown ?: "A message could not be shown: memory is short.";
 
         if (to_journal)
                 (void) send_to_journal(priority, error, text);

@@ -262,6 +262,7 @@ static void encode_meta(const struct recording_meta *meta, struct writer *w) {
         put_string(w, meta->daemon_version);
         put_string(w, meta->kernel_release);
         put_string(w, meta->cgroup_hierarchy);
+        put8(w, meta->rough_clock);
 }
 
 static void decode_meta(struct reader *r, struct recording_meta *ret) {
@@ -275,6 +276,7 @@ static void decode_meta(struct reader *r, struct recording_meta *ret) {
         ret->daemon_version = get_string(r);
         ret->kernel_release = get_string(r);
         ret->cgroup_hierarchy = get_string(r);
+        ret->rough_clock = r->left > 0 && get8(r) != 0; /* the first recordings had none */
 }
 
 static void encode_other(const struct recording_event *event, struct writer *w) {

@@ -41,6 +41,7 @@ struct recording_meta {
         uint16_t taskstats_version;
         uint8_t layout;                  /* enum taskstats_layout, as proven on the kernel */
         bool anonymous;
+        bool rough_clock;                /* accounting_config.rough_clock */
         const char *daemon_version;
         const char *kernel_release;
         const char *cgroup_hierarchy;

@@ -10,6 +10,7 @@
 #include "kernel/kernel-info.h"
 #include "kernel/taskstats-decode.h"
 #include "log.h"
+#include "open-file.h"
 #include "recording-reader.h"
 #include "replay.h"
 
@@ -349,6 +350,7 @@ static int make_accounting(struct replay *r) {
                 .retention_nsec = r->settings.retention_nsec,
                 .poll_interval_nsec = r->settings.poll_interval_nsec,
                 .started_nsec = r->meta.started_monotonic_nsec,
+                .rough_clock = r->meta.rough_clock,
                 .lookup = recording_reader_is_capture(r->reader) ? NULL : lookup,
                 .pressure = recording_reader_is_capture(r->reader) ? NULL : pressure,
                 .userdata = r,
@@ -430,9 +432,13 @@ int replay_new(
                 struct recorder *recorder,
                 struct replay **ret) {
 
-        FILE *file = fopen(path, "re");
-        if (!file)
-                return log_error_errno(errno, "Cannot replay %s", path);
+        FILE *file;
+
+        int r = open_file(path, &file);
+        if (r < 0) {
+                log_error("Cannot replay %s: %s", path, open_file_error(r));
+                return r;
+        }
 
         return replay_new_from(file, path, config, health, recorder, ret);
 }

@@ -13,7 +13,7 @@ PACKAGING_PACKAGES=(git groff-base lintian man-db rpm rpmlint shellcheck)
 SYSTEM_PACKAGES=(cpio debootstrap e2fsprogs kmod qemu-system-x86 xz-utils)
 DEMONSTRATION_PACKAGES=(curl dbus-daemon)
 TEST_PACKAGES=(
-        dbus-bin dbus-daemon e2fsprogs fio libcap2-bin mount procps prometheus
+        dbus-bin dbus-daemon e2fsprogs fio iproute2 kmod libcap2-bin mount procps prometheus
         python3 python3-prometheus-client python3-pytest systemd util-linux
 )
 

@@ -419,20 +419,29 @@ static void judge_unaccounted(struct accounting *a, struct task *task, const str
         task->unaccounted = unaccounted;
 }
 
-static void take_baseline(struct task_baseline *baseline, const struct task_sample *sample, enum delay_kind kind) {
+static uint64_t clock_error(const struct accounting *a) {
+        return a->config.rough_clock ? CLOCK_ERROR_ROUGH_NSEC : CLOCK_ERROR_NSEC;
+}
+
+static void take_baseline(
+                const struct accounting *a,
+                struct task_baseline *baseline,
+                const struct task_sample *sample,
+                enum delay_kind kind) {
+
         *baseline = (struct task_baseline) {
                 .count = (uint32_t) sample->delays[kind].count,
                 .total_nsec = sample->delays[kind].total_nsec,
                 .max_nsec = sample->delays[kind].max_nsec,
                 .min_nsec = sample->delays[kind].min_nsec,
-                .refused_nsec = plausibility_refused_at_first(sample, kind),
+                .refused_nsec = plausibility_refused_at_first(sample, kind, clock_error(a)),
         };
 }
 
 static void take_baselines(struct accounting *a, struct task *task, const struct task_sample *sample) {
         for (unsigned kind = 0; kind < DELAY_KIND_COUNT; kind++)
                 if (delay_kind_in(a->config.kinds, kind))
-                        take_baseline(&task->baseline[a->kind_slot[kind]], sample, kind);
+                        take_baseline(a, &task->baseline[a->kind_slot[kind]], sample, kind);
 }
 
 /* Accounts what has changed since the task's last sample. Returns the most waits of any kind, or a negative errno. */
@@ -453,11 +462,11 @@ static int64_t account_deltas(
                         continue;
 
                 if (baseline->unknown) {
-                        take_baseline(baseline, sample, kind);
+                        take_baseline(a, baseline, sample, kind);
                         continue;
                 }
 
-                plausibility_bounds(task, baseline, sample, kind, &bounds);
+                plausibility_bounds(task, baseline, sample, kind, clock_error(a), &bounds);
                 if (kind == DELAY_BLKIO && sample->delays[kind].total_nsec - baseline->total_nsec >= WITNESS_FROM_NSEC)
                         witness_bounds(a, now_nsec, task, sample, &bounds);
                 delta_take(baseline, &sample->delays[kind], &bounds, sample->has_extremes, final, &delta);

@@ -151,7 +151,8 @@ struct accounting_config {
         accounting_lookup_fn lookup; /* may be NULL */
         accounting_pressure_fn pressure; /* a witness for long blkio waits; NULL where the kernel can be believed */
         unsigned n_cpus;
-        void *userdata; /* of both */
+        bool rough_clock; /* the kernel's delays are only right to a tick or two: see plausibility.h */
+        void *userdata; /* of lookup and pressure */
 };
 
 struct accounting {

@@ -92,6 +92,20 @@ enum tristate kernel_delayed_dequeue(void) {
         return major > 6 || (major == 6 && minor >= 12) ? TRISTATE_ON : TRISTATE_OFF;
 }
 
+bool kernel_clock_is_rough(void) {
+        /* What x86 falls back to, and with it sched_clock(): mark_tsc_unstable() in arch/x86/kernel/tsc.c. */
+        static const char *const fallbacks[] = { "hpet\n", "acpi_pm\n", "refined-jiffies\n", "jiffies\n", "pit\n" };
+        char name[32];
+
+        if (read_start("/sys/devices/system/clocksource/clocksource0/current_clocksource", name, sizeof(name)) < 0)
+                return false;
+
+        for (size_t i = 0; i < sizeof(fallbacks) / sizeof(fallbacks[0]); i++)
+                if (strcmp(name, fallbacks[i]) == 0)
+                        return true;
+        return false;
+}
+
 enum tristate kernel_in_initial_namespace(const char *type) {
         /* Inode numbers of the initial namespaces: include/uapi/linux/nsfs.h and include/linux/proc_ns.h. */
         static const struct {

@@ -16,6 +16,9 @@ const char *kernel_release(void); /* uname -r; static storage */
 /* Whether the fault of delayed dequeue can occur: Linux 6.12 and later, unless debugfs shows NO_DELAY_DEQUEUE. */
 enum tristate kernel_delayed_dequeue(void);
 
+/* True if the scheduler's clock, by which delays are taken, can only be right to a tick: the TSC is not trusted. */
+bool kernel_clock_is_rough(void);
+
 /* Whether our namespace of a type ("user", "pid", "net", "time") is the initial one. */
 enum tristate kernel_in_initial_namespace(const char *type);
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Where delayd cannot work it says why and what helps, with exit status 1: no crash, no hang, no silence."""
+import os
+import re
 import signal
 import socket
 import subprocess
@@ -97,6 +99,34 @@ def test_unknown_keys_only_warn(tmp_path):
     assert "%s:4" % path in result.stderr and "Rain" in result.stderr
 
 
+@pytest.mark.parametrize("option", ["-c", "--replay"])
+@pytest.mark.parametrize("kind, words", [("pipe", "pipe"), ("directory", "Is a directory")])
+def test_what_is_no_file_is_refused_at_once(tmp_path, option, kind, words):
+    path = tmp_path / kind
+    os.mkfifo(path) if kind == "pipe" else path.mkdir()
+    run = subprocess.run([DELAYD, "--bus=none", "--set", "State.Directory=none", option, path], text=True, timeout=15,
+                         check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert run.returncode == 1, run.stdout
+    assert words in run.stdout and str(path) in run.stdout
+
+
+def test_nothing_in_a_file_steers_the_terminal(tmp_path):
+    path = tmp_path / "delayd.conf"
+    path.write_bytes(b"[Metrics]\n\033]0;title\007=1\nListen=\033[31mred\302\233\177\n")
+    run = check_config(path)
+    assert run.returncode == 1
+    assert "title" in run.stdout + (run.stderr or "") and "red" in run.stdout + (run.stderr or "")
+    assert not set(run.stdout + (run.stderr or "")) & set("\033\007\177\u009b")
+
+
+def test_a_nul_byte_is_a_fault(tmp_path):
+    path = tmp_path / "delayd.conf"
+    path.write_bytes(b"[Collect]\nKinds=blkio\0swapin\n")
+    run = check_config(path)
+    assert run.returncode == 1
+    assert "%s:2" % path in run.stdout + (run.stderr or "")
+
+
 def test_every_fault_is_named(tmp_path):
     path = tmp_path / "delayd.conf"
     path.write_text("nonsense\n[Collect]\n  PollInterval=fast\nKinds\n\n[Broken\n[Metrics]\nListen=nonsense\n"
@@ -143,10 +173,11 @@ def test_the_shipped_configuration_is_good(tmp_path):
 
 
 def test_version():
+    version = re.search(r"^ *version: '([^']*)',$", (ROOT / "meson.build").read_text(encoding="utf-8"), re.MULTILINE)[1]
     for program in (DELAYD, DELAYCTL):
         result = subprocess.run([program, "--version"], text=True, timeout=15, check=False, stdout=subprocess.PIPE)
         assert result.returncode == 0
-        assert "0.1.0" in result.stdout
+        assert version in result.stdout.split()
 
 
 def test_delay_accounting_off(start_daemon, daemon):

@@ -417,6 +417,24 @@ static void impossible_waits_are_refused(void **state) {
         assert_int_equal(cgroup_table_get(&a->cgroups, A)->stats[DELAY_SWAPIN]->totals.rejected_waits, 2);
 }
 
+static void a_rough_clock_makes_nothing_impossible(void **state) {
+        struct accounting *a = *state;
+        struct task_sample s = record(101, 101, T0 + SEC, T0 + 1058 * MSEC, 0);
+
+        a->config.rough_clock = true;
+        old_shell(a);
+        s.delays[DELAY_SWAPIN] = (struct delay_counters) { 2, 75 * MSEC, 0, 0 }; /* by less than two ticks longer than it lived */
+        fork_task(a, T0 + SEC, 101, 101, 100);
+        ends(a, T0 + 1100 * MSEC, s);
+        assert_int_equal(cgroup_table_get(&a->cgroups, A)->stats[DELAY_SWAPIN]->totals.waits, 2);
+
+        s = record(102, 102, T0 + SEC, T0 + 1058 * MSEC, 0);
+        s.delays[DELAY_SWAPIN] = (struct delay_counters) { 2, 80 * MSEC, 0, 0 };
+        fork_task(a, T0 + SEC, 102, 102, 100);
+        ends(a, T0 + 1100 * MSEC, s);
+        assert_int_equal(cgroup_table_get(&a->cgroups, A)->stats[DELAY_SWAPIN]->totals.rejected_waits, 2);
+}
+
 static void old_task_with_an_impossible_past(void **state) {
         struct accounting *a = *state;
         struct task_sample s = record(100, 100, 900 * SEC, T0 + SEC, 1);
@@ -565,6 +583,7 @@ int main(void) {
                 with_accounting(child_moved_at_once_waits_where_it_is_moved_to),
                 with_accounting(sources_of_attribution),
                 with_accounting(impossible_waits_are_refused),
+                with_accounting(a_rough_clock_makes_nothing_impossible),
                 with_accounting(old_task_with_an_impossible_past),
                 with_accounting(sweeps_forget_what_is_gone),
                 with_accounting(tasks_without_accounting),

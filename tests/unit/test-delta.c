@@ -190,7 +190,7 @@ static struct delay_bounds bounds_of(
         struct delay_bounds bounds;
 
         sample.delays[DELAY_CPU].total_nsec = cpu;
-        plausibility_bounds(task, b, &sample, DELAY_BLKIO, &bounds);
+        plausibility_bounds(task, b, &sample, DELAY_BLKIO, CLOCK_ERROR_NSEC, &bounds);
         return bounds;
 }
 
@@ -276,7 +276,7 @@ static void property_histories_are_conserved(void **state) {
 
                         struct delay_bounds bounds;
                         struct delay_delta d;
-                        plausibility_bounds(&task, &b, &sample, kind, &bounds);
+                        plausibility_bounds(&task, &b, &sample, kind, CLOCK_ERROR_NSEC, &bounds);
                         delta_take(&b, &now, &bounds, extremes, final, &d);
                         assert_int_equal(d.refused_waits, 0);
                         assert_false(d.backwards);

@@ -57,7 +57,7 @@ static unsigned sample_events(struct recording_event ret[static N_EVENTS]) {
         ret[n++] = (struct recording_event) {
                 .type = RECORDING_META,
                 .now_nsec = 1,
-                .meta = { 1, 2, 3, DELAY_KINDS_ALL, 16, 1, true, "0.1", "6.18.1-x", "hybrid (v2)" },
+                .meta = { 1, 2, 3, DELAY_KINDS_ALL, 16, 1, true, true, "0.1", "6.18.1-x", "hybrid (v2)" },
         };
         ret[n++] = (struct recording_event) { .type = RECORDING_SETTINGS, .settings = { 1, 2, 3, UINT64_MAX } };
         ret[n++] = (struct recording_event) {
@@ -135,7 +135,8 @@ static void assert_same_event(const struct recording_event *a, const struct reco
         if (recording_is_accounting(a->type))
                 assert_same_accounting(a, b);
         else if (a->type == RECORDING_META) {
-                assert_memory_equal(&a->meta, &b->meta, offsetof(struct recording_meta, daemon_version));
+                assert_memory_equal(&a->meta, &b->meta, offsetof(struct recording_meta, rough_clock));
+                assert_int_equal(a->meta.rough_clock, b->meta.rough_clock);
                 assert_same_text(a->meta.daemon_version, b->meta.daemon_version);
                 assert_same_text(a->meta.kernel_release, b->meta.kernel_release);
                 assert_same_text(a->meta.cgroup_hierarchy, b->meta.cgroup_hierarchy);

@@ -73,6 +73,7 @@ static void start_run(struct run *run, bool anonymous) {
                 .retention_nsec = 20 * NSEC_PER_SEC,
                 .poll_interval_nsec = NSEC_PER_SEC,
                 .started_nsec = T0,
+                .rough_clock = true,
                 .lookup = lookup,
                 .userdata = run,
         };
@@ -82,6 +83,7 @@ static void start_run(struct run *run, bool anonymous) {
                 .kinds = config.kinds,
                 .taskstats_version = 16,
                 .layout = TASKSTATS_LAYOUT_A,
+                .rough_clock = true,
                 .kernel_release = "6.18.44",
                 .cgroup_hierarchy = "unified",
         };
@@ -286,6 +288,7 @@ static void a_replay_gives_the_same_numbers(void **state) {
         assert_false(replay_is_damaged(replay));
         assert_null(health.problems);
         assert_int_equal(replay_now(replay), run.now);
+        assert_true(replay_accounting(replay)->config.rough_clock);
         uint64_t waits = assert_same(run.accounting, replay_accounting(replay), run.now);
         assert_true(waits > 5000);
         for (enum attribution_source s = 0; s < ATTRIBUTION_SOURCE_COUNT; s++)

@@ -4,21 +4,20 @@ import contextlib
 import fnmatch
 import json
 import os
-import signal
-import subprocess
-import time
 from pathlib import Path
 
 import fidelity
+import life
 import taskstats
-from guest import (COLD_FILE, HERE, NSEC_PER_SEC, Skip, ask, counters, delayctl, has_verb, http,
-                   is_active, keeps_counters, keeps_sockets, listening, main_pid, make_file, metrics, output, read_slowly,
-                   reader_that_stays, remove_drop_in, results, row_of, rows, run, run_unit, unit_properties, wait_for_waits,
-                   wait_ready, wait_until, write_drop_in)
+from guest import (CLOCK_ERROR_NSEC, COLD_FILE, HERE, NSEC_PER_SEC, Skip, ask, assert_healthy, assert_is_truth, delayctl, http,
+                   listening, main_pid, make_file, metrics, output, reader_that_stays, results, row_of, rows, run, run_unit,
+                   unit_properties, wait_for_waits, wait_ready, wait_until)
 
 CAP_NET_ADMIN = 12
 FAULTY_FROM = (6, 12)
 FEATURES = Path("/sys/kernel/debug/sched/features")
+# What the fault makes up here is more, and what clocks and an overloaded host do is less.
+STRUCK_NSEC = NSEC_PER_SEC // 50
 BLOCK_DISTANCE = 64 * 1024
 # Nothing here waits for longer, and what the kernel makes up is longer than that: it has run for so long by then.
 LONGEST_WAIT_NSEC = 20 * NSEC_PER_SEC
@@ -89,9 +88,7 @@ def decodes_records():
 
 def is_healthy():
     """it has no problem but what the kernel's are"""
-    problems = [problem for problem in ask("status")["problems"]
-                if not problem["id"].startswith(("delayed-dequeue", "kernel-"))]
-    assert problems == []
+    assert_healthy()
 
 
 def units_verify():
@@ -110,15 +107,6 @@ def run_with_truth(name, *command, properties=()):
     with taskstats.ExitRecords() as exits:
         said = json.loads(run_unit(name, *command, properties=properties))
         return said, exits.wait_for(said["pid"])
-
-
-def assert_is_truth(delays, record, kind):
-    count, total = getattr(record, kind + "_count"), getattr(record, kind + "_total")
-    assert delays["waits"] + delays["rejected_waits"] == count, (delays, record)
-    if delays["rejected_waits"] == 0:
-        assert delays["total_nsec"] == total
-    assert delays["p50_nsec"] <= delays["p90_nsec"] <= delays["p99_nsec"] <= delays["max_nsec"]
-    assert delays["max_nsec"] <= record.etime_usec * 1000
 
 
 def throttled_unit():
@@ -192,6 +180,11 @@ def storm(name):
     return records, row["blkio"]
 
 
+def excess_nsec(record):
+    """By how much a record contradicts itself: the longest blkio wait is what is left of a life."""
+    return record.blkio_total - max(record.lifetime_nsec() - record.cpu_run_virtual - record.cpu_total, 0)
+
+
 def storms(name, most):
     """Storms until the fault has struck. Returns how many tasks it struck, and how many waits were refused."""
     struck = rejected = 0
@@ -199,14 +192,17 @@ def storms(name, most):
     try:
         for number in range(most):
             records, blkio = storm("%s-%d" % (name, number))
-            longest = max(record.etime_usec for record in records) * 1000
+            longest = max(record.etime_usec for record in records) * 1000 + CLOCK_ERROR_NSEC
             assert (blkio["max_nsec"] or 0) <= longest
-            assert blkio["total_nsec"] <= sum(record.etime_usec for record in records) * 1000
-            struck += sum(not record.blkio_possible() for record in records)
+            assert blkio["total_nsec"] <= sum(record.etime_usec * 1000 + CLOCK_ERROR_NSEC for record in records)
+            struck += sum(excess_nsec(record) > STRUCK_NSEC for record in records)
+            # On a busy host the kernel's own sums now and then disagree by some milliseconds; then refusing is right.
+            doubtful = sum(record.blkio_count for record in records if excess_nsec(record) > CLOCK_ERROR_NSEC)
             rejected += blkio["rejected_waits"]
             results.say("# storm %d: %d waits counted, %d refused; the kernel exceeds the possible by %.3f s at most" % (
                 number, blkio["waits"], blkio["rejected_waits"],
-                max(record.blkio_total - record.blkio_most() for record in records) / NSEC_PER_SEC))
+                max(map(excess_nsec, records)) / NSEC_PER_SEC))
+            assert blkio["rejected_waits"] <= doubtful, "waits that happened were refused"
             if struck:
                 break
     finally:
@@ -216,10 +212,10 @@ def storms(name, most):
 
 def fault_is_kept_out():
     """no value that the kernel made up gets in, among many short readers on a busy CPU"""
-    struck, rejected = storms("storm", 4 if KERNEL >= FAULTY_FROM else 1)
+    struck, rejected = storms("storm", 4)
     assert rejected >= struck
     if KERNEL < FAULTY_FROM:
-        assert struck == 0 and rejected == 0
+        assert struck == 0
     elif not struck:
         raise Skip("the fault did not strike in 600 tasks")
 
@@ -228,40 +224,32 @@ def fault_is_named():
     """the fault of Linux 6.12 is named where it is, and only there"""
     faulty = KERNEL >= FAULTY_FROM
     assert ask("status")["kernel"]["delayed_dequeue"] == ("on" if faulty else "off")
-    if has_verb("doctor"):
-        assert ("NO_DELAY_DEQUEUE" in delayctl("doctor", check=False).stdout) == faulty
+    assert ("NO_DELAY_DEQUEUE" in delayctl("doctor", check=False).stdout) == faulty
 
 
 @contextlib.contextmanager
 def fault_switched_off():
-    if KERNEL >= FAULTY_FROM:
-        FEATURES.write_text("NO_DELAY_DEQUEUE", encoding="ascii")
+    FEATURES.write_text("NO_DELAY_DEQUEUE", encoding="ascii")
     try:
         yield
     finally:
-        if KERNEL >= FAULTY_FROM:
-            FEATURES.write_text("DELAY_DEQUEUE", encoding="ascii")
+        FEATURES.write_text("DELAY_DEQUEUE", encoding="ascii")
 
 
 def fault_can_be_switched_off():
     """with NO_DELAY_DEQUEUE the fault is gone, and so is the warning"""
-    if KERNEL < FAULTY_FROM:
-        raise Skip("Linux %d.%d has no delayed dequeue" % KERNEL)
     with fault_switched_off():
         run("systemctl", "reload", "delayd.service")
         assert ask("status")["kernel"]["delayed_dequeue"] == "off"
-        if has_verb("doctor"):
-            assert "NO_DELAY_DEQUEUE" not in delayctl("doctor", check=False).stdout
-        struck, rejected = storms("quiet", 2)
-        assert struck == 0 and rejected == 0
+        assert "NO_DELAY_DEQUEUE" not in delayctl("doctor", check=False).stdout
+        struck, _rejected = storms("quiet", 2)
+        assert struck == 0
     run("systemctl", "reload", "delayd.service")
     assert ask("status")["kernel"]["delayed_dequeue"] == "on"
 
 
 def quantiles_are_true():
     """p50, p90 and p99 of a polled reader of the usual class are within a bucket of a trace of its waits"""
-    if KERNEL < FAULTY_FROM:
-        raise Skip("this is about what else the fault would spoil")
     # Under emulation a poll costs fifty times what it does on a CPU, and 1 % does not pay for one every few ms.
     config = Path("/etc/delayd/delayd.conf.d/budget.conf")
     config.write_text("[Collect]\nCpuBudget=90%\n", encoding="ascii")
@@ -357,237 +345,6 @@ def locked_down():
     run("systemctl", "reset-failed", check=False)
 
 
-#
-# A life as a service.
-#
-
-def comes_back():
-    """it is started again when it is killed, and no counter that was seen goes back"""
-    pid = main_pid()
-    before = counters()
-    os.kill(pid, signal.SIGKILL)
-    wait_until("another process", lambda: main_pid() not in (0, pid))
-    wait_ready()
-    assert unit_properties("delayd.service", "NRestarts") == "1"
-    assert_continues(before)
-
-
-def is_watched():
-    """it is started again when it hangs"""
-    write_drop_in("delayd.service", "[Service]\nWatchdogSec=3s\n")
-    run("systemctl", "restart", "delayd.service")
-    wait_ready()
-    pid = main_pid()
-    time.sleep(4)
-    assert main_pid() == pid
-    os.kill(pid, signal.SIGSTOP)
-    wait_until("another process", lambda: main_pid() not in (0, pid))
-    remove_drop_in("delayd.service")
-    run("systemctl", "restart", "delayd.service")
-    wait_ready()
-
-
-def assert_continues(before):
-    """No counter of before is lower now, but for delayd's own cgroup: systemd makes it anew, and it is another one."""
-    if not keeps_counters():
-        raise Skip("this delayd keeps no counters over a restart")
-    after = counters()
-    back = {name: (value, after.get(name)) for name, value in before.items()
-            if after.get(name, -1) < value and 'cgroup="/system.slice/delayd.service"' not in name}
-    assert not back, back
-
-
-def restart_loses_nothing():
-    """a restart loses no exit record, and no counter goes back"""
-    run(*read_slowly("before", 20))
-    wait_for_waits("/system.slice/before.service", "blkio", 1)
-
-    def waits_of(cgroup):
-        row = row_of(cgroup)
-        return row["blkio"]["waits"] + row["blkio"]["rejected_waits"] if row else 0
-
-    received = ask("status")["exits"]["received"]
-    with taskstats.ExitRecords() as exits:
-        reader = subprocess.Popen(read_slowly("meanwhile", 150, "--pause=50"), stdout=subprocess.PIPE)
-        wait_for_waits("/system.slice/meanwhile.service", "blkio", 1)
-        before, unattributed = counters(), waits_of("(unattributed)")
-        write_drop_in("delayd.service", "[Service]\nExecStartPre=/bin/sleep 5\n")
-        restart = subprocess.Popen(["systemctl", "restart", "delayd.service"])
-        wait_until("delayd is down", lambda: unit_properties("delayd.service", "SubState") == "start-pre")
-        # Its cgroup comes and goes while nobody looks, but its record is kept.
-        brief = json.loads(output(*read_slowly("brief", 30)))
-        assert unit_properties("delayd.service", "SubState") == "start-pre"
-        assert restart.wait(30) == 0
-        remove_drop_in("delayd.service")
-        brief = exits.wait_for(brief["pid"])
-        said = json.loads(reader.communicate(timeout=60)[0])
-        record = exits.wait_for(said["pid"])
-    wait_ready()
-    assert_continues(before)
-    if not keeps_sockets():
-        raise Skip("the counters continue, but this delayd keeps no sockets over a restart")
-    delays = wait_for_waits("/system.slice/meanwhile.service", "blkio", record.blkio_count)["blkio"]
-    assert_is_truth(delays, record, "blkio")
-    assert waits_of("(unattributed)") - unattributed >= brief.blkio_count > 0
-    assert not row_of("/system.slice/brief.service")
-    exits = ask("status")["exits"]
-    assert exits["lost"] == 0 and exits["received"] > received
-
-
-def reloads():
-    """systemctl reload takes over a changed configuration, and a bad one leaves the old in force"""
-    drop_in = Path("/etc/delayd/delayd.conf.d/check.conf")
-    pid = main_pid()
-
-    def interval():
-        return ask("status")["polling"]["interval_nsec"]
-
-    try:
-        drop_in.write_text("[Collect]\nPollInterval=3s\n", encoding="ascii")
-        run("systemctl", "reload", "delayd.service")
-        wait_until("the new interval", lambda: interval() == 3 * NSEC_PER_SEC)
-        drop_in.write_text("[Collect]\nPollInterval=never\n", encoding="ascii")
-        assert run("systemctl", "reload", "delayd.service", check=False).returncode != 0
-        os.kill(pid, signal.SIGHUP)
-        time.sleep(1)
-        assert interval() == 3 * NSEC_PER_SEC
-    finally:
-        drop_in.unlink()
-    run("systemctl", "reload", "delayd.service")
-    wait_until("the old interval", lambda: interval() == NSEC_PER_SEC)
-    assert main_pid() == pid
-
-
-def other_address():
-    """changed addresses of delayd-http.socket are taken over by a restart"""
-    write_drop_in("delayd-http.socket", "[Socket]\nListenStream=\nListenStream=127.0.0.1:10069\n")
-    run("systemctl", "restart", "delayd.service")
-    wait_until("the other port", lambda: listening(port=10069))
-    assert not listening()
-    remove_drop_in("delayd-http.socket")
-    run("systemctl", "restart", "delayd.service")
-    wait_ready()
-
-
-def without_http():
-    """with the sockets masked it goes on without HTTP"""
-    run("systemctl", "mask", "--runtime", "delayd-http.socket")
-    run("systemctl", "restart", "delayd.service")
-    wait_until("delayd.service is active", is_active)
-    wait_until("D-Bus", lambda: delayctl("status", check=False).returncode == 0)
-    assert not listening()
-    run("systemctl", "unmask", "--runtime", "delayd-http.socket")
-    run("systemctl", "restart", "delayd.service")
-    wait_ready()
-
-
-def stops():
-    """a stop is not undone by a scrape; a question over D-Bus starts it, if it is enabled"""
-    run("systemctl", "stop", "delayd.service")
-    assert not listening()
-    time.sleep(1)
-    assert not is_active()
-    assert delayctl("status", user="alice").returncode == 0
-    assert is_active()
-    wait_ready()
-
-    run("systemctl", "disable", "--now", "delayd.service")
-    assert unit_properties("delayd-http.socket", "ActiveState") == "inactive"
-    assert delayctl("status", check=False).returncode != 0
-    assert not is_active()
-    run("systemctl", "enable", "--now", "delayd.service")
-    wait_ready()
-
-
-def survives_the_bus():
-    """it goes on while the bus is away, and is on it again afterwards"""
-    pid = main_pid()
-    run("systemctl", "restart", "dbus.service")
-    wait_ready()
-    assert main_pid() == pid
-
-
-def can_opt_out():
-    """a link in /etc/sysctl.d leaves delay accounting off, and delayd says that it is"""
-    link, knob = Path("/etc/sysctl.d/50-delayd.conf"), Path("/proc/sys/kernel/task_delayacct")
-    link.symlink_to("/dev/null")
-    try:
-        knob.write_text("0", encoding="ascii")
-        run("/lib/systemd/systemd-sysctl")
-        assert knob.read_text(encoding="ascii") == "0\n"
-        run("systemctl", "restart", "delayd.service")
-        wait_ready()
-        status = ask("status")
-        assert status["health"] == "degraded" and status["kernel"]["task_delayacct"] is False
-        assert any("task_delayacct" in problem["message"] for problem in status["problems"])
-    finally:
-        link.unlink()
-        run("/lib/systemd/systemd-sysctl")
-    assert knob.read_text(encoding="ascii") == "1\n"
-    run("systemctl", "restart", "delayd.service")
-    wait_ready()
-    is_healthy()
-
-
-#
-# The package.
-#
-
-def autopkgtest():
-    """the test of the Debian package passes"""
-    run(HERE / "service")
-
-
-def dpkg(*arguments):
-    return run("dpkg", *arguments, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
-
-
-def upgrades():
-    """an upgrade restarts it, keeps a changed configuration, and no counter goes back"""
-    Path("/etc/delayd/delayd.conf").write_text("[Collect]\nPollInterval=2s\n", encoding="ascii")
-    run("systemctl", "restart", "delayd.service")
-    wait_ready()
-    before, pid = counters(), main_pid()
-    dpkg("-i", HERE / "newer.deb")
-    wait_ready()
-    assert main_pid() != pid
-    assert unit_properties("delayd-http.socket", "ActiveState") == "active"
-    assert output("systemctl", "--failed", "--no-legend") == ""
-    assert Path("/etc/delayd/delayd.conf").read_text(encoding="ascii").startswith("[Collect]\nPollInterval=2s")
-    assert ask("status")["polling"]["interval_nsec"] == 2 * NSEC_PER_SEC
-    assert_continues(before)
-
-
-def is_removed():
-    """removed, it leaves its configuration and nothing that runs"""
-    pid = main_pid()
-    Path("/etc/delayd/delayd.conf.d/retention.conf").unlink()  # not of the package
-    dpkg("-r", "delayd")
-    assert not Path("/proc/%d" % pid).exists() and not listening()
-    assert unit_properties("delayd.service", "LoadState") in ("not-found", "masked")
-    assert Path("/etc/delayd/delayd.conf").exists() and Path("/var/lib/delayd").is_dir()
-
-
-def is_installed():
-    """installed on a running host, it starts, with delay accounting on"""
-    Path("/proc/sys/kernel/task_delayacct").write_text("0", encoding="ascii")
-    dpkg("-P", "delayd")
-    dpkg("-i", HERE / "delayd.deb")
-    wait_ready()
-    assert Path("/proc/sys/kernel/task_delayacct").read_text(encoding="ascii") == "1\n"
-    is_healthy()
-
-
-def is_purged():
-    """purged, it leaves nothing"""
-    dpkg("-P", "delayd")
-    left = output("find", "/etc", "/usr", "/lib", "/run", "/var/lib", "/var/cache", "-xdev",
-                  "(", "-name", "*delayd*", "-o", "-name", "*delayctl*", ")",
-                  "-not", "-name", "*delayd-check*", "-not", "-name", "delayd-probe*").splitlines()
-    assert not left, left
-    assert not is_active()
-
-
 def journal_is_quiet():
     """it logged no error and was denied nothing that it asked for"""
     lines = [json.loads(line) for line in output("journalctl", "-b", "-u", "delayd.service", "_COMM=delayd", "-p", "warning",
@@ -601,13 +358,22 @@ def journal_is_quiet():
 
 
 CHECKS = [
-    boots_clean, starts_at_boot, quantiles_are_true, one_capability, accounting_is_on, serves_http, decodes_records, is_healthy, units_verify,
+    boots_clean, starts_at_boot, quantiles_are_true,
+    one_capability, accounting_is_on, serves_http, decodes_records, is_healthy, units_verify,
     throttled_unit, swapping_unit, long_lived_unit, removed_unit,
     fault_is_named, fault_is_kept_out, fault_can_be_switched_off, nothing_impossible,
     everybody_sees_cgroups, tasks_are_private, bus_is_guarded, locked_down,
-    comes_back, is_watched, restart_loses_nothing, reloads, other_address, without_http, stops, survives_the_bus, can_opt_out,
-    autopkgtest, upgrades, is_removed, is_installed, journal_is_quiet, is_purged,
+    life.comes_back, life.is_watched, life.restart_loses_nothing, life.reloads, life.other_address, life.without_http,
+    life.stops, life.survives_the_bus, life.can_opt_out,
+    life.autopkgtest, life.upgrades, life.is_removed, life.is_installed, journal_is_quiet, life.is_purged,
 ]
+
+# What there is to be seen with the fault alone.
+if KERNEL < FAULTY_FROM:
+    CHECKS.remove(fault_can_be_switched_off)
+    CHECKS.remove(quantiles_are_true)
+# The next machine takes its share of the CPUs after this one.
+ALONE_UNTIL = quantiles_are_true if quantiles_are_true in CHECKS else CHECKS[0]
 
 
 def set_up():
@@ -624,7 +390,7 @@ def main():
     for check in CHECKS:
         if fnmatch.fnmatch(check.__name__, EXPECTED["delayd.only"]):
             results.run(check.__doc__.splitlines()[0], check)
-        if check == quantiles_are_true:
+        if check == ALONE_UNTIL:
             results.say("# not alone")
     Path("/var/tmp/journal").write_text(run("journalctl", "-b", "--no-pager", "-o", "short-monotonic").stdout,
                                         encoding="utf-8")
