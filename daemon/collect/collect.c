@@ -160,38 +160,65 @@ void collector_arm_poll(struct collector *c) {
         (void) sd_event_source_set_enabled(c->poll_timer, SD_EVENT_ONESHOT);
 }
 
+static uint64_t gather_for(const struct collector *c, const struct collector_feed *feed, uint64_t now) {
+        if (now < c->busy_until_nsec)
+                return feed->busy_gather_nsec;
+        if (feed == &c->fork_feed && now - c->last_exec_nsec < EXECS_NSEC)
+                return EXEC_GATHER_NSEC;
+
+        return feed->gather_nsec;
+}
+
+/* Leaves the feed alone for a while. */
+static void gather(struct collector_feed *feed, uint64_t nsec) {
+        feed->counted = feed->count ? *feed->count : 0;
+        if (!feed->gathering)
+                (void) sd_event_source_set_enabled(feed->source, SD_EVENT_OFF);
+        feed->gathering = true;
+        (void) sd_event_source_set_time_relative(feed->timer, nsec / NSEC_PER_USEC);
+        (void) sd_event_source_set_enabled(feed->timer, SD_EVENT_ONESHOT);
+}
+
+static int stop_gathering(struct collector_feed *feed) {
+        feed->gathering = false;
+        return sd_event_source_set_enabled(feed->source, SD_EVENT_ON);
+}
+
 /*
  * However many events there are, they do not get more than a quarter of a CPU, for each round takes them all.
  * While there are some each time, only the timer wakes us: half as often as if the socket did too.
  */
 static int read_feed(struct collector_feed *feed) {
         struct collector *c = feed->collector;
+        struct collector_feed *const all[] = { &c->exit_feed, &c->fork_feed };
         uint64_t cpu = process_cpu_now();
 
         collector_drain(c);
         collector_check_young(c);
 
-        uint64_t used = process_cpu_now() - cpu, rest = used * 3, now = collector_now(), gather = feed->gather_nsec;
+        uint64_t used = process_cpu_now() - cpu, rest = used * 3, now = collector_now(), wait = gather_for(c, feed, now);
 
         c->events_cpu_nsec += used;
+
+        /* What the other feed had was read as well: its timer need not wake us too, before it has to. */
+        for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+                if (all[i] != feed && all[i]->gathering && *all[i]->count != all[i]->counted) {
+                        uint64_t others = gather_for(c, all[i], now);
+
+                        gather(all[i], rest > others ? rest : others);
+                }
+
         if (feed->count && *feed->count == feed->counted)
-                return sd_event_source_set_enabled(feed->source, SD_EVENT_ON);
-        feed->counted = feed->count ? *feed->count : 0;
+                return stop_gathering(feed);
 
-        if (now < c->busy_until_nsec)
-                gather = feed->busy_gather_nsec;
-        else if (feed == &c->fork_feed && now - c->last_exec_nsec < EXECS_NSEC)
-                gather = EXEC_GATHER_NSEC;
-
-        (void) sd_event_source_set_enabled(feed->source, SD_EVENT_OFF);
-        (void) sd_event_source_set_time_relative(feed->timer, (rest > gather ? rest : gather) / NSEC_PER_USEC);
-        return sd_event_source_set_enabled(feed->timer, SD_EVENT_ONESHOT);
+        gather(feed, rest > wait ? rest : wait);
+        return 0;
 }
 
 static int on_gathered(sd_event_source *source, uint64_t usec, void *userdata) {
         struct collector_feed *feed = userdata;
 
-        return feed->count ? read_feed(feed) : sd_event_source_set_enabled(feed->source, SD_EVENT_ON);
+        return feed->count ? read_feed(feed) : stop_gathering(feed);
 }
 
 static int on_events(sd_event_source *source, int fd, uint32_t events, void *userdata) {

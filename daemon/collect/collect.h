@@ -23,6 +23,7 @@ struct collector_feed {
         sd_event_source *source, *timer;
         const uint64_t *count; /* of its events so far; NULL: not counted */
         uint64_t counted;      /* when it was last read */
+        bool gathering;        /* left alone until the timer */
         uint64_t gather_nsec, busy_gather_nsec; /* at least; the latter while tasks are hard to follow */
 };
 
@@ -84,6 +85,7 @@ struct collector {
         uint64_t read_nsec; /* CLOCK_BOOTTIME: when the connector was last read */
         uint64_t last_event_nsec, last_exec_nsec; /* CLOCK_BOOTTIME: of the connector */
         uint64_t busy_until_nsec; /* CLOCK_BOOTTIME: tasks are hard to follow until then */
+        uint64_t unseen_interval_nsec; /* how long those that are gone unseen change nothing afterwards */
         uint64_t connect_tried_nsec; /* CLOCK_BOOTTIME */
         uint64_t connected_nsec;  /* CLOCK_MONOTONIC: what started later has a fork event */
         unsigned unannounced;     /* exits of tasks that had none, since the last event */

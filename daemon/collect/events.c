@@ -17,8 +17,9 @@
 /* After a task that was seen late, or not at all, events are read sooner for this long: others may follow. */
 #define BUSY_NSEC (200 * NSEC_PER_MSEC)
 
-/* But in a storm of tasks that are gone at once that would not help. */
-#define UNSEEN_INTERVAL_NSEC (2 * NSEC_PER_SEC)
+/* But in a storm of tasks that are gone at once that would not help: it is tried less and less, while none is found elsewhere. */
+#define UNSEEN_INTERVAL_MIN_NSEC (2 * NSEC_PER_SEC)
+#define UNSEEN_INTERVAL_MAX_NSEC (16 * NSEC_PER_SEC)
 
 /* An exec that follows a move may be read before the notice of the move. */
 #define ARRIVAL_NSEC (100 * NSEC_PER_MSEC)
@@ -95,8 +96,10 @@ static void place_child(struct collector *c, const struct fork_event *event, uin
         if (!cgroup || strcmp(cgroup->path, "/") == 0)
                 return;
 
-        if (!accounting_is_in(c->accounting, event->tid, id))
+        if (!accounting_is_in(c->accounting, event->tid, id)) {
                 c->busy_until_nsec = c->last_event_nsec + BUSY_NSEC;
+                c->unseen_interval_nsec = 0;
+        }
         collector_out_of_memory(c, accounting_place(c->accounting, c->last_event_nsec, event->tid, event->tgid, id));
 }
 
@@ -104,6 +107,19 @@ static void note_event(struct collector *c) {
         c->n_fork_events++;
         c->last_event_nsec = c->read_nsec;
         c->unannounced = 0;
+}
+
+/* A child was gone before it could be looked at: be sooner for a while. */
+static void note_unseen(struct collector *c) {
+        if (c->last_event_nsec <= c->busy_until_nsec + c->unseen_interval_nsec)
+                return;
+
+        c->busy_until_nsec = c->last_event_nsec + BUSY_NSEC;
+        c->unseen_interval_nsec *= 2;
+        if (c->unseen_interval_nsec < UNSEEN_INTERVAL_MIN_NSEC)
+                c->unseen_interval_nsec = UNSEEN_INTERVAL_MIN_NSEC;
+        if (c->unseen_interval_nsec > UNSEEN_INTERVAL_MAX_NSEC)
+                c->unseen_interval_nsec = UNSEEN_INTERVAL_MAX_NSEC;
 }
 
 static void on_fork(const struct fork_event *event, void *userdata) {
@@ -127,8 +143,8 @@ static void on_fork(const struct fork_event *event, void *userdata) {
                 r = collector_lookup(event->tid, event->tgid, false, &id, &source, c);
         if (r >= 0)
                 place_child(c, event, id);
-        else if (r == -ESRCH && c->last_event_nsec > c->busy_until_nsec + UNSEEN_INTERVAL_NSEC)
-                c->busy_until_nsec = c->last_event_nsec + BUSY_NSEC; /* be sooner for a while */
+        else if (r == -ESRCH)
+                note_unseen(c);
 }
 
 static void *memdup(const void *p, size_t size) {

@@ -363,12 +363,7 @@ static int feed(
 
         struct delay_stats *const all[] = { stats, own, other };
         for (unsigned i = 0; i < 2 + !!other; i++) {
-                int r = 0;
-
-                for (unsigned k = 0; k < parts.n && r >= 0; k++)
-                        r = delay_stats_add(all[i], now_nsec, &parts.batches[k]);
-                if (r >= 0 && delta->refused_waits)
-                        r = delay_stats_reject(all[i], now_nsec, delta->refused_waits);
+                int r = delay_stats_add_all(all[i], now_nsec, parts.batches, parts.n, delta->refused_waits);
                 if (r < 0)
                         return r;
         }

@@ -2,38 +2,51 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/delay-slot.h"
 
 _Static_assert(sizeof(void *) != 8 || sizeof(struct delay_slot) == 72, "as its header says");
 _Static_assert(HISTOGRAM_BUCKET_COUNT <= UINT8_MAX, "a bucket's number fits into a byte");
 
+static bool is_in_place(const struct delay_slot *slot) {
+        return (size_t) slot->n * slot->count_size <= DELAY_SLOT_FEW;
+}
+
+static const void *counts_of(const struct delay_slot *slot) {
+        return is_in_place(slot) ? (const void *) slot->few : slot->counts;
+}
+
 uint64_t delay_slot_count(const struct delay_slot *slot, unsigned i) {
+        const void *counts = counts_of(slot);
+
         switch (slot->count_size) {
         case 1:
-                return ((const uint8_t *) slot->counts)[i];
+                return ((const uint8_t *) counts)[i];
         case 2:
-                return ((const uint16_t *) slot->counts)[i];
+                return ((const uint16_t *) counts)[i];
         case 4:
-                return ((const uint32_t *) slot->counts)[i];
+                return ((const uint32_t *) counts)[i];
         default:
-                return ((const uint64_t *) slot->counts)[i];
+                return ((const uint64_t *) counts)[i];
         }
 }
 
 static void store_count(struct delay_slot *slot, unsigned i, uint64_t count) {
+        void *counts = is_in_place(slot) ? (void *) slot->few : slot->counts;
+
         switch (slot->count_size) {
         case 1:
-                ((uint8_t *) slot->counts)[i] = (uint8_t) count;
+                ((uint8_t *) counts)[i] = (uint8_t) count;
                 break;
         case 2:
-                ((uint16_t *) slot->counts)[i] = (uint16_t) count;
+                ((uint16_t *) counts)[i] = (uint16_t) count;
                 break;
         case 4:
-                ((uint32_t *) slot->counts)[i] = (uint32_t) count;
+                ((uint32_t *) counts)[i] = (uint32_t) count;
                 break;
         default:
-                ((uint64_t *) slot->counts)[i] = count;
+                ((uint64_t *) counts)[i] = count;
         }
 }
 
@@ -61,17 +74,20 @@ static int reserve_counts(struct delay_slot *slot, unsigned first, unsigned end,
         }
 
         struct delay_slot wider = *slot;
-        wider.counts = calloc(end - first, count_size);
-        if (!wider.counts)
-                return -ENOMEM;
-
         wider.first = (uint8_t) first;
         wider.n = (uint8_t) (end - first);
         wider.count_size = count_size;
+        memset(wider.few, 0, sizeof(wider.few));
+        if (!is_in_place(&wider)) {
+                wider.counts = calloc(wider.n, count_size);
+                if (!wider.counts)
+                        return -ENOMEM;
+        }
+
         for (unsigned i = 0; i < slot->n; i++)
                 store_count(&wider, slot->first - first + i, delay_slot_count(slot, i));
 
-        free(slot->counts);
+        delay_slot_free(slot);
         *slot = wider;
         return 0;
 }
@@ -147,10 +163,11 @@ void delay_slot_sum(
 }
 
 size_t delay_slot_memory(const struct delay_slot *slot) {
-        return (size_t) slot->n * slot->count_size;
+        return is_in_place(slot) ? 0 : (size_t) slot->n * slot->count_size;
 }
 
 void delay_slot_free(struct delay_slot *slot) {
-        free(slot->counts);
+        if (!is_in_place(slot))
+                free(slot->counts);
         *slot = (struct delay_slot) {};
 }

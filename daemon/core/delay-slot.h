@@ -4,17 +4,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/delay-stats.h"
+#include "core/delay-totals.h"
+#include "core/histogram.h"
 
 /*
  * One slot of a rolling window (core/delay-stats.h). There are up to 53 for each kind of each active
  * cgroup, so they are kept small: 72 bytes, and for the span of buckets in use one byte a bucket
- * while every count is below 256, else two, four or eight.
+ * while every count is below 256, else two, four or eight. Up to eight bytes of counts are kept in the slot itself.
  */
 #define DELAY_SLOT_UNIT_NSEC (5 * UINT64_C(1000000000)) /* every slot starts at a multiple of it */
 
+#define DELAY_SLOT_FEW sizeof(void *)
+
 struct delay_slot {
-        void *counts;       /* NULL while there are none */
+        union {
+                void *counts;    /* where they take more than there is room here */
+                uint8_t few[DELAY_SLOT_FEW];
+        };
         uint32_t start;     /* in units of DELAY_SLOT_UNIT_NSEC */
         uint8_t first;      /* counts begin with this bucket */
         uint8_t n;

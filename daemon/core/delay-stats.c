@@ -44,8 +44,35 @@ static uint64_t start_of(const struct delay_slot *slot) {
         return slot->start * DELAY_SLOT_UNIT_NSEC;
 }
 
+static int make_room(struct delay_stats *stats, struct delay_tier *t) {
+        size_t allocated = (size_t) t->allocated + t->allocated / 2 + 1;
+        bool in_place = t->slots == &stats->in_place;
+
+        if (t->n < t->allocated)
+                return 0;
+        if (allocated > UINT16_MAX)
+                return -ENOMEM;
+
+        if (t == &stats->tiers[0] && t->allocated == 0) {
+                t->slots = &stats->in_place;
+                t->allocated = 1;
+                return 0;
+        }
+
+        struct delay_slot *slots = reallocarray(in_place ? NULL : t->slots, allocated, sizeof(struct delay_slot));
+        if (!slots)
+                return -ENOMEM;
+
+        if (in_place)
+                slots[0] = stats->in_place;
+        t->slots = slots;
+        t->allocated = (uint16_t) allocated;
+        return 0;
+}
+
 /* The slot with this start: returns 0 for one that there was, 1 for a new, empty one, or -ENOMEM. */
-static int tier_slot(struct delay_tier *t, uint64_t start_nsec, struct delay_slot **ret) {
+static int tier_slot(struct delay_stats *stats, unsigned tier, uint64_t start_nsec, struct delay_slot **ret) {
+        struct delay_tier *t = &stats->tiers[tier];
         uint32_t start = (uint32_t) (start_nsec / DELAY_SLOT_UNIT_NSEC);
         size_t i = t->n;
 
@@ -57,18 +84,9 @@ static int tier_slot(struct delay_tier *t, uint64_t start_nsec, struct delay_slo
                 return 0;
         }
 
-        if (t->n == t->allocated) {
-                size_t allocated = (size_t) t->allocated + t->allocated / 2 + 1;
-                if (allocated > UINT16_MAX)
-                        return -ENOMEM;
-
-                struct delay_slot *slots = reallocarray(t->slots, allocated, sizeof(struct delay_slot));
-                if (!slots)
-                        return -ENOMEM;
-
-                t->slots = slots;
-                t->allocated = (uint16_t) allocated;
-        }
+        int r = make_room(stats, t);
+        if (r < 0)
+                return r;
 
         memmove(t->slots + i + 1, t->slots + i, (t->n - i) * sizeof(struct delay_slot));
         t->slots[i] = (struct delay_slot) { .start = start };
@@ -77,21 +95,27 @@ static int tier_slot(struct delay_tier *t, uint64_t start_nsec, struct delay_slo
         return 1;
 }
 
+static void free_slots(const struct delay_stats *stats, struct delay_tier *t) {
+        if (t->slots != &stats->in_place)
+                free(t->slots);
+        *t = (struct delay_tier) {};
+}
+
 /* Forgets n slots from the given one on; they are empty. What has no waits left takes no memory. */
-static void tier_drop(struct delay_tier *t, size_t first, size_t n) {
+static void tier_drop(struct delay_stats *stats, unsigned tier, size_t first, size_t n) {
+        struct delay_tier *t = &stats->tiers[tier];
+
         t->n = (uint16_t) (t->n - n);
         memmove(t->slots + first, t->slots + first + n, (t->n - first) * sizeof(struct delay_slot));
 
-        if (t->n == 0) {
-                free(t->slots);
-                *t = (struct delay_tier) {};
-        }
+        if (t->n == 0)
+                free_slots(stats, t);
 }
 
-static void tier_done(struct delay_tier *t) {
+static void tier_done(const struct delay_stats *stats, struct delay_tier *t) {
         for (size_t i = 0; i < t->n; i++)
                 delay_slot_free(&t->slots[i]);
-        free(t->slots);
+        free_slots(stats, t);
 }
 
 /* Moves the slot into the first tier that it is not too old for, or drops it. Changes nothing on -ENOMEM. */
@@ -107,7 +131,7 @@ static int slot_move_on(struct delay_stats *stats, struct delay_slot *slot, unsi
         } while (ended_before(start, tier, tier_limits[tier].span_nsec, now_nsec));
 
         struct delay_slot *coarser;
-        int r = tier_slot(&stats->tiers[tier], start, &coarser);
+        int r = tier_slot(stats, tier, start, &coarser);
         if (r < 0)
                 return r;
 
@@ -142,7 +166,7 @@ void delay_stats_age(struct delay_stats *stats, uint64_t now_nsec) {
                         moved++;
 
                 if (moved > 0)
-                        tier_drop(t, 0, moved);
+                        tier_drop(stats, tier, 0, moved);
         }
 }
 
@@ -156,41 +180,45 @@ int delay_stats_new(struct delay_stats **ret) {
         return 0;
 }
 
+int delay_stats_new_windows(struct delay_stats **ret) {
+        int r = delay_stats_new(ret);
+
+        if (r >= 0)
+                (*ret)->windows_only = true;
+        return r;
+}
+
+void delay_stats_done(struct delay_stats *stats) {
+        for (unsigned tier = 0; tier < DELAY_TIER_COUNT; tier++)
+                tier_done(stats, &stats->tiers[tier]);
+        histogram_free(&stats->histogram);
+}
+
 struct delay_stats *delay_stats_free(struct delay_stats *stats) {
         if (stats) {
-                for (unsigned tier = 0; tier < DELAY_TIER_COUNT; tier++)
-                        tier_done(&stats->tiers[tier]);
-                histogram_free(&stats->histogram);
+                delay_stats_done(stats);
                 free(stats);
         }
         return NULL;
 }
 
-/* Adds to the cumulative numbers and to the current slot, or to neither. */
-static int account(
-                struct delay_stats *stats,
-                uint64_t now_nsec,
-                unsigned bucket,
-                const struct delay_totals *added) {
-
-        struct delay_slot *slot;
-
+/* The slot for what happens now: as tier_slot(). */
+static int current_slot(struct delay_stats *stats, uint64_t now_nsec, struct delay_slot **ret) {
         delay_stats_age(stats, now_nsec);
+        return tier_slot(stats, 0, aligned(stats->latest_nsec, 0), ret);
+}
 
-        int r = tier_slot(&stats->tiers[0], aligned(stats->latest_nsec, 0), &slot);
+/* Adds to the cumulative numbers and to the current slot, or to neither. */
+static int account(struct delay_stats *stats, struct delay_slot *slot, unsigned bucket, const struct delay_totals *added) {
+        int r = stats->windows_only ? 0 : histogram_add_to_bucket(&stats->histogram, bucket, added->waits);
+
         if (r < 0)
                 return r;
-        bool slot_is_new = r > 0;
 
-        r = histogram_add_to_bucket(&stats->histogram, bucket, added->waits);
-        if (r >= 0) {
-                r = delay_slot_add(slot, bucket, added);
-                if (r < 0)
-                        stats->histogram.counts[bucket - stats->histogram.first] -= added->waits;
-        }
+        r = delay_slot_add(slot, bucket, added);
         if (r < 0) {
-                if (slot_is_new) /* the current slot is the last one */
-                        tier_drop(&stats->tiers[0], stats->tiers[0].n - 1U, 1);
+                if (!stats->windows_only)
+                        stats->histogram.counts[bucket - stats->histogram.first] -= added->waits;
                 return r;
         }
 
@@ -198,11 +226,11 @@ static int account(
         return 0;
 }
 
-int delay_stats_add(struct delay_stats *stats, uint64_t now_nsec, const struct delay_batch *batch) {
+static int account_batch(struct delay_stats *stats, struct delay_slot *slot, const struct delay_batch *batch) {
         if (batch->waits == 0)
-                return account(stats, now_nsec, 0, &(struct delay_totals) { .total_nsec = batch->total_nsec });
+                return account(stats, slot, 0, &(struct delay_totals) { .total_nsec = batch->total_nsec });
 
-        uint64_t nsec = rounded_mean(batch->total_nsec, batch->waits);
+        uint64_t nsec = batch->waits == 1 ? batch->total_nsec : rounded_mean(batch->total_nsec, batch->waits);
         struct delay_totals added = {
                 .waits = batch->waits,
                 .total_nsec = batch->total_nsec,
@@ -212,14 +240,39 @@ int delay_stats_add(struct delay_stats *stats, uint64_t now_nsec, const struct d
                 .without_io_waits = batch->without_io ? batch->waits : 0,
         };
 
-        return account(stats, now_nsec, histogram_bucket_of(nsec), &added);
+        return account(stats, slot, histogram_bucket_of(nsec), &added);
+}
+
+int delay_stats_add_all(
+                struct delay_stats *stats, uint64_t now_nsec, const struct delay_batch batches[], size_t n, uint64_t rejected) {
+
+        struct delay_slot *slot;
+        size_t done = 0;
+
+        if (n == 0 && rejected == 0)
+                return 0;
+
+        int r = current_slot(stats, now_nsec, &slot);
+        if (r < 0)
+                return r;
+        bool slot_is_new = r > 0;
+
+        for (r = 0; done < n && (r = account_batch(stats, slot, &batches[done])) >= 0; done++)
+                ;
+        if (r >= 0 && rejected > 0)
+                r = account(stats, slot, 0, &(struct delay_totals) { .rejected_waits = rejected });
+
+        if (r < 0 && slot_is_new && done == 0) /* the current slot is the last one */
+                tier_drop(stats, 0, stats->tiers[0].n - 1U, 1);
+        return r;
+}
+
+int delay_stats_add(struct delay_stats *stats, uint64_t now_nsec, const struct delay_batch *batch) {
+        return delay_stats_add_all(stats, now_nsec, batch, 1, 0);
 }
 
 int delay_stats_reject(struct delay_stats *stats, uint64_t now_nsec, uint64_t waits) {
-        if (waits == 0)
-                return 0;
-
-        return account(stats, now_nsec, 0, &(struct delay_totals) { .rejected_waits = waits });
+        return delay_stats_add_all(stats, now_nsec, NULL, 0, waits);
 }
 
 int delay_stats_fill(
@@ -234,8 +287,6 @@ int delay_stats_fill(
         if (totals->waits == 0 && totals->total_nsec == 0 && totals->rejected_waits == 0)
                 return 0;
 
-        delay_stats_age(stats, now_nsec);
-
         while (end > 0 && counts[end - 1] == 0)
                 end--;
         while (first < end && counts[first] == 0)
@@ -244,17 +295,26 @@ int delay_stats_fill(
         if (r < 0)
                 return r;
 
-        r = tier_slot(&stats->tiers[0], aligned(stats->latest_nsec, 0), &slot);
+        r = current_slot(stats, now_nsec, &slot);
         if (r >= 0) {
                 bool slot_is_new = r > 0;
 
                 r = delay_slot_merge(slot, &added);
                 if (r < 0 && slot_is_new)
-                        tier_drop(&stats->tiers[0], stats->tiers[0].n - 1U, 1);
+                        tier_drop(stats, 0, stats->tiers[0].n - 1U, 1);
         }
 
         delay_slot_free(&added);
         return r;
+}
+
+void delay_stats_take_windows(struct delay_stats *stats, struct delay_stats *from) {
+        memcpy(stats->tiers, from->tiers, sizeof(stats->tiers));
+        if (from->tiers[0].slots == &from->in_place) {
+                stats->in_place = from->in_place;
+                stats->tiers[0].slots = &stats->in_place;
+        }
+        memset(from->tiers, 0, sizeof(from->tiers));
 }
 
 uint64_t delay_tier_width(unsigned tier) {
@@ -334,18 +394,6 @@ int delay_stats_window(
         return 0;
 }
 
-void delay_totals_merge(struct delay_totals *totals, const struct delay_totals *other) {
-        totals->waits += other->waits;
-        totals->total_nsec += other->total_nsec;
-        if (other->min_nsec > 0 && (totals->min_nsec == 0 || other->min_nsec < totals->min_nsec))
-                totals->min_nsec = other->min_nsec;
-        if (other->max_nsec > totals->max_nsec)
-                totals->max_nsec = other->max_nsec;
-        totals->exact_waits += other->exact_waits;
-        totals->without_io_waits += other->without_io_waits;
-        totals->rejected_waits += other->rejected_waits;
-}
-
 void delay_summary_make(const struct delay_totals *totals, const struct histogram *h, struct delay_summary *ret) {
         *ret = (struct delay_summary) { .totals = *totals };
 
@@ -364,7 +412,8 @@ size_t delay_stats_memory(const struct delay_stats *stats) {
         for (unsigned tier = 0; tier < DELAY_TIER_COUNT; tier++) {
                 const struct delay_tier *t = &stats->tiers[tier];
 
-                size += t->allocated * sizeof(struct delay_slot);
+                if (t->slots != &stats->in_place)
+                        size += t->allocated * sizeof(struct delay_slot);
                 for (size_t i = 0; i < t->n; i++)
                         size += delay_slot_memory(&t->slots[i]);
         }

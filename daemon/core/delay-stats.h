@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/delay-slot.h"
+#include "core/delay-totals.h"
 #include "core/histogram.h"
 
 /*
@@ -14,19 +16,9 @@
  *
  * Windows are made of slots that grow coarser with age: 5 s for the last minute, 30 s up to
  * fifteen minutes, 5 min up to an hour. A window is the sum of all slots that reach into it, so it
- * covers its span and at most one slot more. Slots exist only where waits were.
+ * covers its span and at most one slot more. Slots exist only where waits were. The first one is
+ * kept in place, for most tasks never have another.
  */
-
-/* What a histogram alone does not say. All counts are of waits. */
-struct delay_totals {
-        uint64_t waits;
-        uint64_t total_nsec;
-        uint64_t min_nsec;            /* of exact waits and of interval means; 0 while there are none */
-        uint64_t max_nsec;
-        uint64_t exact_waits;         /* waits whose own length is known, not only the mean of several */
-        uint64_t without_io_waits;    /* waits of tasks that did no I/O */
-        uint64_t rejected_waits;      /* waits with impossible lengths: in no other number here */
-};
 
 /*
  * A batch of waits of (about) equal length, as the delta of two samples gives them. Without waits it only
@@ -39,8 +31,6 @@ struct delay_batch {
         bool without_io;
 };
 
-struct delay_slot;
-
 struct delay_tier {
         struct delay_slot *slots; /* oldest first */
         uint16_t n;
@@ -52,17 +42,25 @@ struct delay_tier {
 
 struct delay_stats {
         struct delay_totals totals;      /* cumulative */
-        struct histogram histogram;      /* cumulative */
+        struct histogram histogram;      /* cumulative; empty if it is not kept */
         struct delay_tier tiers[DELAY_TIER_COUNT];
         uint64_t latest_nsec;            /* newest time seen */
+        bool windows_only;               /* no cumulative histogram is kept */
+        struct delay_slot in_place;      /* the only slot of tiers[0] while there is room for one */
 };
 
 int delay_stats_new(struct delay_stats **ret);
+int delay_stats_new_windows(struct delay_stats **ret); /* without the cumulative histogram */
 struct delay_stats *delay_stats_free(struct delay_stats *stats); /* returns NULL; NULL is fine */
+void delay_stats_done(struct delay_stats *stats); /* the same for one that is part of something else */
 
 /* Return -ENOMEM and change nothing when memory is short. */
 int delay_stats_add(struct delay_stats *stats, uint64_t now_nsec, const struct delay_batch *batch);
 int delay_stats_reject(struct delay_stats *stats, uint64_t now_nsec, uint64_t waits);
+
+/* Both, with one look for the slot. On -ENOMEM the first of them may have been added. */
+int delay_stats_add_all(
+                struct delay_stats *stats, uint64_t now_nsec, const struct delay_batch batches[], size_t n, uint64_t rejected);
 
 /*
  * Puts waits into the windows alone, where they are missing, as of this moment. totals says of them what counts
@@ -73,6 +71,9 @@ int delay_stats_fill(
                 uint64_t now_nsec,
                 const struct delay_totals *totals,
                 const uint64_t counts[static HISTOGRAM_BUCKET_COUNT]);
+
+/* Moves the windows from one to another that has none. */
+void delay_stats_take_windows(struct delay_stats *stats, struct delay_stats *from);
 
 uint64_t delay_tier_width(unsigned tier); /* of its slots */
 
@@ -92,9 +93,6 @@ int delay_stats_window(
                 uint64_t window_nsec,
                 struct delay_totals *ret_totals,
                 struct histogram *ret_histogram);
-
-/* Adds other to totals, as if the waits had been counted there. */
-void delay_totals_merge(struct delay_totals *totals, const struct delay_totals *other);
 
 /* The numbers that people read. The three quantiles, mean and max are 0 and mean "unknown" while waits is 0. */
 struct delay_summary {

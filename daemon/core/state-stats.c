@@ -86,9 +86,9 @@ static void get_totals(struct state_reader *r, struct delay_totals *ret) {
                 r->bad = true;
 }
 
-/* Buckets that exist, with the given sum. */
+/* Buckets that exist, with the given sum; or none. */
 static void get_counts(
-                struct state_reader *r, uint64_t waits, unsigned *ret_first, unsigned *ret_n,
+                struct state_reader *r, uint64_t waits, bool or_none, unsigned *ret_first, unsigned *ret_n,
                 uint64_t counts[static HISTOGRAM_BUCKET_COUNT]) {
 
         unsigned n = (unsigned) state_get_up_to(r, HISTOGRAM_BUCKET_COUNT);
@@ -99,20 +99,23 @@ static void get_counts(
                 counts[i] = state_get_up_to(r, left);
                 left -= counts[i];
         }
-        if (left > 0)
+        if (left > 0 && !(or_none && n == 0))
                 r->bad = true;
 
         *ret_first = first;
         *ret_n = n;
 }
 
+/* h is NULL: there need be none. */
 static int get_histogram(struct state_reader *r, uint64_t waits, struct histogram *h) {
         uint64_t counts[HISTOGRAM_BUCKET_COUNT];
         unsigned first, n;
 
-        get_counts(r, waits, &first, &n, counts);
+        get_counts(r, waits, !h, &first, &n, counts);
         if (r->bad)
                 return -EBADMSG;
+        if (!h)
+                return 0;
 
         for (unsigned i = 0; i < n; i++) {
                 /* The outer ones first, so that it is allocated once. */
@@ -135,7 +138,7 @@ static int get_slot(struct state_reader *r, uint64_t width_nsec, uint64_t saved_
 
         ret->start = (uint32_t) start;
         get_totals(r, &ret->totals);
-        get_counts(r, ret->totals.waits, &first, &n, counts);
+        get_counts(r, ret->totals.waits, false, &first, &n, counts);
         if (r->bad)
                 return -EBADMSG;
 
@@ -197,17 +200,19 @@ static void free_stats(struct delay_stats **stats) {
         delay_stats_free(*stats);
 }
 
-int state_get_stats(struct state_reader *r, bool windows, uint64_t saved_nsec, struct delay_stats **ret) {
+int state_get_stats(
+                struct state_reader *r, bool windows, bool windows_only, uint64_t saved_nsec, struct delay_stats **ret) {
+
         _cleanup_(free_stats) struct delay_stats *stats = NULL;
         int error;
 
-        error = delay_stats_new(&stats);
+        error = windows_only ? delay_stats_new_windows(&stats) : delay_stats_new(&stats);
         if (error < 0)
                 return error;
 
         stats->latest_nsec = state_get_up_to(r, saved_nsec);
         get_totals(r, &stats->totals);
-        error = get_histogram(r, stats->totals.waits, &stats->histogram);
+        error = get_histogram(r, stats->totals.waits, windows_only ? NULL : &stats->histogram);
         if (error < 0)
                 return error;
 
@@ -282,10 +287,7 @@ int state_take_windows_of_stats(struct delay_stats *stats, struct delay_stats *e
                 return 0;
 
         if (earlier)
-                for (unsigned tier = 0; tier < DELAY_TIER_COUNT; tier++) {
-                        stats->tiers[tier] = earlier->tiers[tier];
-                        earlier->tiers[tier] = (struct delay_tier) {};
-                }
+                delay_stats_take_windows(stats, earlier);
 
         set_extremes(&stats->totals, counts, &totals);
         return delay_stats_fill(stats, now_nsec, &totals, counts);

@@ -9,9 +9,10 @@ void state_put_stats(struct state_writer *w, const struct delay_stats *stats, bo
 
 /*
  * Returns -EBADMSG for what no delay_stats can have been (then the reader is bad), or -ENOMEM. saved_nsec:
- * nothing in it is later.
+ * nothing in it is later. windows_only: there need be no cumulative histogram, and one that there is is not kept.
  */
-int state_get_stats(struct state_reader *r, bool windows, uint64_t saved_nsec, struct delay_stats **ret);
+int state_get_stats(
+                struct state_reader *r, bool windows, bool windows_only, uint64_t saved_nsec, struct delay_stats **ret);
 
 /*
  * Takes the windows out of an earlier state of the same stats (NULL: there were no waits then) and puts what has

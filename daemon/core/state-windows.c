@@ -97,12 +97,15 @@ static void put_all_stats(struct state_writer *w, struct delay_stats *const stat
                         state_put_stats(w, stats[kind], true);
 }
 
-static int get_all_stats(struct state_reader *r, uint64_t written_nsec, struct delay_stats *stats[static DELAY_KIND_COUNT]) {
+static int get_all_stats(
+                struct state_reader *r, bool windows_only, uint64_t written_nsec,
+                struct delay_stats *stats[static DELAY_KIND_COUNT]) {
+
         delay_kind_set kinds = (delay_kind_set) state_get_up_to(r, DELAY_KINDS_ALL);
 
         for (unsigned kind = 0; kind < DELAY_KIND_COUNT; kind++)
                 if (delay_kind_in(kinds, kind)) {
-                        int error = state_get_stats(r, true, written_nsec, &stats[kind]);
+                        int error = state_get_stats(r, true, windows_only, written_nsec, &stats[kind]);
                         if (error < 0)
                                 return error;
                 }
@@ -201,7 +204,7 @@ static int get_cgroup(struct windows_reader *wr) {
         struct cgroup *cgroup = find_cgroup(&wr->a->cgroups, key);
         struct delay_stats *stats[DELAY_KIND_COUNT] = {};
 
-        int error = get_all_stats(wr->r, wr->written_nsec, stats);
+        int error = get_all_stats(wr->r, false, wr->written_nsec, stats);
         if (error >= 0 && cgroup) {
                 error = hash_put(&wr->seen, key, cgroup);
                 error = error == -EEXIST ? -EBADMSG : error;
@@ -261,7 +264,7 @@ static int get_history(struct state_reader *r, struct accounting *a, uint64_t wr
         memcpy(history->comm, comm, comm_size);
         task_history_set_cgroup(history, cgroup_table_get(&a->cgroups, key));
 
-        int error = get_all_stats(r, written_nsec, history->stats);
+        int error = get_all_stats(r, true, written_nsec, history->stats);
         if (error < 0)
                 return error;
 

@@ -195,7 +195,7 @@ static int get_cgroup(
                         if (cgroup->stats[kind])
                                 return -EBADMSG; /* an entry that is no cgroup, for the second time */
 
-                        error = state_get_stats(r, false, saved_nsec, &cgroup->stats[kind]);
+                        error = state_get_stats(r, false, false, saved_nsec, &cgroup->stats[kind]);
                         if (error < 0)
                                 return error;
                 }

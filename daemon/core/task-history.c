@@ -7,6 +7,7 @@
 #include "core/task-history.h"
 
 #define LONGEST_WINDOW_NSEC (3600 * NSEC_PER_SEC)
+#define SPARE_MAX (HISTORY_LIST_MAX / 2) /* all that makes room at a time */
 
 static void free_shapes(struct task_history *history) {
         for (unsigned kind = 0; kind < DELAY_KIND_COUNT; kind++) {
@@ -15,17 +16,47 @@ static void free_shapes(struct task_history *history) {
         }
 }
 
-struct task_history *task_history_free(struct task_history *history) {
-        if (!history)
-                return NULL;
-
+static void empty(struct task_history *history) {
         if (history->cgroup)
                 history->cgroup->entries--;
         for (unsigned kind = 0; kind < DELAY_KIND_COUNT; kind++)
-                delay_stats_free(history->stats[kind]);
+                if (history->stats[kind] == &history->first)
+                        delay_stats_done(&history->first);
+                else
+                        delay_stats_free(history->stats[kind]);
         free_shapes(history);
-        free(history);
+}
+
+struct task_history *task_history_free(struct task_history *history) {
+        if (history) {
+                empty(history);
+                free(history);
+        }
         return NULL;
+}
+
+static void recycle(struct history_list *list, struct task_history *history) {
+        if (list->n_spare == SPARE_MAX) {
+                task_history_free(history);
+                return;
+        }
+
+        empty(history);
+        history->next = list->spare;
+        list->spare = history;
+        list->n_spare++;
+}
+
+static struct task_history *allocate(struct history_list *list) {
+        struct task_history *history = list->spare;
+
+        if (!history)
+                return calloc(1, sizeof(*history));
+
+        list->spare = history->next;
+        list->n_spare--;
+        memset(history, 0, sizeof(*history));
+        return history;
 }
 
 void task_history_set_cgroup(struct task_history *history, struct cgroup *cgroup) {
@@ -53,6 +84,17 @@ static struct task_history *find_gone(const struct history_list *list, const str
         return NULL;
 }
 
+static void add_stats(struct task_history *history, enum delay_kind kind) {
+        for (unsigned other = 0; other < DELAY_KIND_COUNT; other++)
+                if (history->stats[other] == &history->first) {
+                        (void) delay_stats_new_windows(&history->stats[kind]);
+                        return;
+                }
+
+        history->first.windows_only = true;
+        history->stats[kind] = &history->first;
+}
+
 struct delay_stats *task_history_stats(
                 struct task *task, struct history_list *gone, const struct task_sample *sample, enum delay_kind kind) {
 
@@ -62,7 +104,7 @@ struct delay_stats *task_history_stats(
                 history = find_gone(gone, task);
 
         if (!history) {
-                history = calloc(1, sizeof(*history));
+                history = allocate(gone);
                 if (!history)
                         return NULL;
                 task->history = history;
@@ -75,8 +117,8 @@ struct delay_stats *task_history_stats(
         task_history_set_cgroup(history, task->cgroup);
         history->attribution = task->attribution;
 
-        if (!history->stats[kind] && delay_stats_new(&history->stats[kind]) < 0)
-                return NULL;
+        if (!history->stats[kind])
+                add_stats(history, kind);
         return history->stats[kind];
 }
 
@@ -100,24 +142,48 @@ static uint64_t total_delay(const struct task_history *history) {
         return sum;
 }
 
-static int compare_nsec(const void *a, const void *b) {
-        const uint64_t *x = a, *y = b;
+/* The k-th smallest, in time linear in n. Changes the order. */
+static uint64_t select_nsec(uint64_t values[], size_t n, size_t k) {
+        size_t first = 0, last = n - 1;
 
-        return (*x > *y) - (*x < *y);
+        while (first < last) {
+                uint64_t pivot = values[first + (last - first) / 2];
+                size_t i = first, j = last;
+
+                for (;; i++, j--) {
+                        while (values[i] < pivot)
+                                i++;
+                        while (values[j] > pivot)
+                                j--;
+                        if (i >= j)
+                                break;
+
+                        uint64_t swapped = values[i];
+                        values[i] = values[j];
+                        values[j] = swapped;
+                }
+
+                /* Up to j nothing is above the pivot, and behind it nothing below. */
+                if (k <= j)
+                        last = j;
+                else
+                        first = j + 1;
+        }
+
+        return values[k];
 }
 
 /* Drops the half with the smaller delays; keeps the order of the rest. */
 static void drop_half(struct history_list *list) {
-        uint64_t *sorted = calloc(list->n, sizeof(*sorted));
+        uint64_t *delays = malloc(list->n * sizeof(*delays));
         uint64_t median = UINT64_MAX;
         size_t kept = 0;
 
-        if (sorted) {
+        if (delays) {
                 for (size_t i = 0; i < list->n; i++)
-                        sorted[i] = total_delay(list->items[i]);
-                qsort(sorted, list->n, sizeof(*sorted), compare_nsec);
-                median = sorted[list->n / 2];
-                free(sorted);
+                        delays[i] = total_delay(list->items[i]);
+                median = select_nsec(delays, list->n, list->n / 2);
+                free(delays);
         }
 
         /* Among equals the newer half goes on. */
@@ -128,7 +194,7 @@ static void drop_half(struct history_list *list) {
                 if (delay > median || (delay == median && i >= list->n / 2))
                         list->items[kept++] = history;
                 else {
-                        task_history_free(history);
+                        recycle(list, history);
                         list->dropped++;
                 }
         }
@@ -185,6 +251,10 @@ void history_list_age(struct history_list *list, uint64_t now_nsec, uint64_t ret
 }
 
 void history_list_done(struct history_list *list) {
+        for (struct task_history *spare; (spare = list->spare);) {
+                list->spare = spare->next;
+                free(spare);
+        }
         for (size_t i = 0; i < list->n; i++)
                 task_history_free(list->items[i]);
         free(list->items);

@@ -21,6 +21,8 @@ struct task_history {
         uint64_t gone_nsec;        /* 0 while the task lives */
         struct delay_stats *stats[DELAY_KIND_COUNT];
         struct wait_shape *shapes[DELAY_KIND_COUNT]; /* only of tasks that are sampled in bursts */
+        struct delay_stats first;  /* one of stats, as most have one only */
+        struct task_history *next; /* of those that are out of use */
 };
 
 struct task_history *task_history_free(struct task_history *history); /* returns NULL */
@@ -37,6 +39,8 @@ struct history_list {
         size_t n;
         size_t allocated;
         uint64_t dropped; /* to make room */
+        struct task_history *spare; /* of those that were dropped: most of the next ones are made of them */
+        unsigned n_spare;
 };
 
 /*

@@ -368,7 +368,7 @@ static void counts_widen(void **state) {
                 const struct delay_totals one = { .waits = 1 }, many = { .waits = (UINT64_C(1) << bits) - 1 };
 
                 assert_int_equal(delay_slot_add(&slot, 7, &many), 0);
-                assert_int_equal(delay_slot_memory(&slot), bits / 8);
+                assert_int_equal(delay_slot_memory(&slot), 0); /* one bucket has room in the slot itself */
                 assert_int_equal(delay_slot_add(&slot, 7, &one), 0);
                 memset(counts, 0, sizeof(counts));
                 delay_slot_sum(&slot, &totals, counts);
@@ -403,6 +403,74 @@ static void costs_little(void **state) {
         for (unsigned tier = 0; tier < DELAY_TIER_COUNT; tier++)
                 assert_in_range(stats->tiers[tier].n, 10, 30);
         delay_stats_free(stats);
+}
+
+/* Counts move out of the slot when they no longer fit, from either side, and when they are merged. */
+static void counts_leave_the_slot(void **state) {
+        const struct delay_totals one = { .waits = 1 };
+
+        for (unsigned seed = 1; seed <= 200; seed++) {
+                struct delay_slot slot = {}, sum = {};
+                uint64_t expected[HISTOGRAM_BUCKET_COUNT] = {}, found[HISTOGRAM_BUCKET_COUNT] = {};
+                struct delay_totals totals = {};
+                uint64_t random = seed;
+
+                for (unsigned i = 0; i < 40; i++) {
+                        unsigned bucket = 40 + (unsigned) (next_random(&random) % (1 + seed % 20));
+
+                        assert_int_equal(delay_slot_add(&slot, bucket, &one), 0);
+                        expected[bucket] += 2;
+                        assert_int_equal(delay_slot_memory(&slot), slot.n <= 8 ? 0 : slot.n);
+                        if (i % 7 == 0 || i == 39) {
+                                assert_int_equal(delay_slot_merge(&sum, &slot), 0);
+                                delay_slot_free(&slot);
+                        }
+                }
+                delay_slot_sum(&sum, &totals, found);
+                delay_slot_sum(&sum, &totals, found);
+                assert_memory_equal(found, expected, sizeof(found));
+                assert_int_equal(totals.waits, 80);
+                delay_slot_free(&sum);
+        }
+}
+
+/* The first slot takes no memory, and those of windows alone no histogram; the windows say the same. */
+static void first_slot_in_place(void **state) {
+        const struct delay_batch one = { .waits = 1, .total_nsec = 100000 };
+        struct histogram h = {}, other = {};
+        struct delay_totals totals, same;
+        struct delay_stats *stats, *moved;
+
+        assert_int_equal(delay_stats_new_windows(&stats), 0);
+        assert_int_equal(delay_stats_new(&moved), 0);
+        allocations = 0;
+        assert_int_equal(delay_stats_add(stats, 0, &one), 0);
+        assert_int_equal(allocations, 0);
+        assert_int_equal(delay_stats_memory(stats), sizeof(*stats));
+
+        /* Alone, then with others, then with none again. */
+        for (unsigned i = 0; i < 2; i++) {
+                assert_int_equal(delay_stats_window(stats, 15 * NSEC_PER_SEC, 60 * NSEC_PER_SEC, &totals, &h), 0);
+                delay_stats_take_windows(moved, stats);
+                assert_int_equal(stats->tiers[0].n, 0);
+                assert_int_equal(delay_stats_window(moved, 15 * NSEC_PER_SEC, 60 * NSEC_PER_SEC, &same, &other), 0);
+                assert_memory_equal(&same, &totals, sizeof(totals));
+                assert_int_equal(totals.waits, 1 + 3 * i);
+                assert_int_equal(histogram_waits(&other), histogram_waits(&h));
+                delay_stats_take_windows(stats, moved);
+                for (unsigned k = 1; k <= 3; k++)
+                        assert_int_equal(delay_stats_add(stats, k * 5 * NSEC_PER_SEC, &one), 0);
+        }
+        assert_int_equal(stats->histogram.n, 0);
+        delay_stats_age(stats, 4 * 3600 * NSEC_PER_SEC);
+        assert_int_equal(delay_stats_memory(stats), sizeof(*stats));
+        assert_int_equal(delay_stats_add(stats, 4 * 3600 * NSEC_PER_SEC, &one), 0);
+        assert_int_equal(delay_stats_memory(stats), sizeof(*stats));
+
+        histogram_free(&h);
+        histogram_free(&other);
+        delay_stats_free(stats);
+        delay_stats_free(moved);
 }
 
 static void nearest_window(void **state) {
@@ -444,6 +512,8 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(windows_agree_with_list),
                 cmocka_unit_test(short_memory_loses_nothing),
+                cmocka_unit_test(counts_leave_the_slot),
+                cmocka_unit_test(first_slot_in_place),
                 cmocka_unit_test(batches),
                 cmocka_unit_test(time_never_runs_backwards),
                 cmocka_unit_test(counts_widen),

@@ -740,14 +740,14 @@ static void sums_must_fit(void **state) {
                 stats->histogram.counts[0] = count;
 
                 r = (struct state_reader) { .p = w.bytes, .end = w.bytes + w.size };
-                assert_int_equal(state_get_stats(&r, true, 10 * SEC, &restored), fault == 0 ? 0 : -EBADMSG);
+                assert_int_equal(state_get_stats(&r, true, false, 10 * SEC, &restored), fault == 0 ? 0 : -EBADMSG);
                 if (fault == 0) {
                         same_stats(stats, restored, true);
                         restored = delay_stats_free(restored);
 
                         /* A slot that begins after the state was saved. */
                         r = (struct state_reader) { .p = w.bytes, .end = w.bytes + w.size };
-                        assert_int_equal(state_get_stats(&r, true, 4 * SEC, &restored), -EBADMSG);
+                        assert_int_equal(state_get_stats(&r, true, false, 4 * SEC, &restored), -EBADMSG);
                 }
         }
 
